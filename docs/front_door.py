@@ -4,7 +4,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-PACKAGES = ("fairlead", "fairlead.diagnostics", "fairlead.testing")
+PACKAGES = ("fairlead", "fairlead.diagnostics", "fairlead.presets", "fairlead.testing")
 
 
 def stub(package: ModuleType) -> str:

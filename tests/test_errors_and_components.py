@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ import torch
 
 import fairlead as fl
 from fairlead import errors
-from fairlead.component import is_part, part_named, parts_of, summary
+from fairlead.component import Component, is_part, part_named, parts_of, summary
 from fairlead.errors import ClashError, FairleadError, FieldError, did_you_mean
 
 anything: Any = fl
@@ -196,6 +196,20 @@ def test_arrays_and_tensors_become_tuples(convert: Any) -> None:
     made = fl.FixedSteps(convert([1, 2]))
     assert made.steps == (1, 2)
     assert hash(made) == hash(fl.FixedSteps((1, 2)))
+
+
+def test_a_field_that_a_part_gives_another_default_keeps_its_range() -> None:
+    """A subclass that declares a field anew replaces the type, and with it the range."""
+    pending, loosened = list[type[Any]]([Component]), []
+    while pending:
+        cls = pending.pop()
+        pending += cls.__subclasses__()
+        for base in cls.__mro__[1:] if dataclasses.is_dataclass(cls) else ():
+            if dataclasses.is_dataclass(base):
+                types, own = (get_type_hints(each, include_extras=True) for each in (base, cls))
+                names = (field.name for field in dataclasses.fields(base))
+                loosened += [(cls.__name__, name) for name in names if types[name] != own[name]]
+    assert loosened == []
 
 
 def test_parts_are_found_by_walking_subclasses() -> None:

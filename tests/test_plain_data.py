@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import fairlead as fl
-from fairlead.component import Component, parts_of
+from fairlead.component import Component, alternatives, parts_of
 from fairlead.errors import FairleadError, FieldError
 from fairlead.experiments.catalog import ROLES
-from fairlead.plain_data import NONE, alternatives, field_types, from_plain, settable_fields, to_plain
+from fairlead.plain_data import NONE, field_types, from_plain, settable_fields, to_plain
 from fairlead.testing import examples
 
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from fairlead.aggregators.base import Aggregator, normalized
 from fairlead.aggregators.weighted import WeightedMean
 from fairlead.client_table import PartState
-from fairlead.component import Component, freeze_lists
+from fairlead.component import Component
 from fairlead.corrections.personal import OwnParameters
-from fairlead.errors import ClashError, require_choice, require_instance
+from fairlead.errors import ClashError, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.base import Optimizer
 from fairlead.optimizers.descent import SGD
@@ -51,12 +51,8 @@ class Algorithm(Component):
     secure_aggregation: bool = False
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
-        roles = {"solver": LocalSolver, "sampler": Sampler, "aggregator": Aggregator, "server": Optimizer}
-        for field, role in roles.items():
-            require_instance(self, field, getattr(self, field), role)
-        for transform in self.transforms:
-            require_instance(self, "transforms", transform, DirectionTransform)
+        super().__post_init__()
+        require_instance(self, "secure_aggregation", self.secure_aggregation, bool)
         _refuse_single_halves(self.solver, self.aggregator)
         _refuse_without_descent(self.aggregator, self.transforms)
         _refuse_moved_mean(self)
@@ -69,14 +65,11 @@ class Algorithm(Component):
             raise ClashError(
                 f"{type(self.server).__name__} is an optimizer for clients: use another Algorithm.server."
             )
-        if self.calibrate is not None:
-            require_choice(self, "calibrate", ("clients", "server"))
         if self.calibrate == "clients" and self.solver.corrections:
             raise ClashError(
                 'Algorithm.calibrate="clients" changes the learning rate, on which the work of clients with '
                 'corrections depends: write calibrate="server".'
             )
-        require_instance(self, "secure_aggregation", self.secure_aggregation, bool)
         if self.secure_aggregation:
             refuse_single_updates(self.sampler, self.aggregator, *self.transforms, *self.solver.corrections)
             if self.sampler.buffering is not None:
@@ -85,7 +78,6 @@ class Algorithm(Component):
                     f"{type(self.sampler).__name__} lets clients work on while the server steps: remove one of the two."
                 )
         if self.privacy is not None:
-            require_instance(self, "privacy", self.privacy, ClientPrivacy)
             self.privacy.refuse_parts(self.sampler, self.aggregator, self.transforms, self.solver.corrections)
         instead = ", or an aggregator and sampler that do not normalize"
         self.solver.refuse_nonlinear((self.sampler, self.aggregator), instead)

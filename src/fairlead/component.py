@@ -1,18 +1,101 @@
 """Parts: frozen values found by walking subclasses, so that adding one needs no registration."""
 
+from __future__ import annotations
+
 import dataclasses
 import inspect
+import types
+import typing
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 from torch import Tensor
 
 from fairlead import CONTENTS
-from fairlead.errors import FieldError, a_or_an, did_you_mean, short
+from fairlead.errors import (
+    FieldError,
+    a_or_an,
+    did_you_mean,
+    field_error,
+    is_integer,
+    require_choice,
+    require_instance,
+    require_integer,
+    require_number,
+    short,
+)
 
 PartT = TypeVar("PartT", bound="Component")
+
+
+class RealRange(NamedTuple):
+    """The numbers that a field takes: `alpha: Annotated[float, RealRange(above=0, at_most=1)]`."""
+
+    above: float | None = None
+    at_least: float | None = None
+    below: float | None = None
+    at_most: float | None = None
+
+    def __repr__(self) -> str:
+        words = (
+            f"{name.replace('_', ' ')} {end:g}" for name, end in self._asdict().items() if end is not None
+        )
+        return " and ".join(words) or "finite"
+
+    def require(self, part: object, field: str) -> None:
+        """Refuse another value."""
+        require_number(part, field, **self._asdict())
+
+
+class WholeRange(NamedTuple):
+    """The whole numbers that a field takes: `steps: Annotated[int, WholeRange(1, MOST_STEPS)]`."""
+
+    at_least: int
+    at_most: int | None = None
+
+    def __repr__(self) -> str:
+        return f"at least {self.at_least}" + ("" if self.at_most is None else f" and at most {self.at_most}")
+
+    def require(self, part: object, field: str) -> None:
+        """Refuse another value."""
+        require_integer(part, field, **self._asdict())
+
+
+class WholeList(NamedTuple):
+    """The whole numbers that a list holds, and how many it needs: `sizes: Annotated[tuple[int, ...], WholeList(0)]`."""
+
+    at_least: int
+    at_most: int | None = None
+    fewest: int = 0
+    noun: str = "whole numbers"
+
+    def __repr__(self) -> str:
+        return f"{self.noun} of at least {self.at_least}"
+
+    def require(self, part: object, field: str) -> None:
+        """Refuse another value."""
+        self.require_row(part, field, getattr(part, field))
+
+    def require_row(self, part: object, field: str, row: object) -> None:
+        """Refuse a field for a row of it."""
+        numbers = row if isinstance(row, tuple) else (None,)
+        if len(numbers) < self.fewest or not all(is_integer(number, self.at_least) for number in numbers):
+            raise field_error(part, field, repr(self), row)
+        if self.at_most is not None and max(numbers, default=0) > self.at_most:
+            raise field_error(part, field, f"{self.noun} of at most {self.at_most}", row)
+
+
+Finite = Annotated[float, RealRange()]
+NotNegative = Annotated[float, RealRange(at_least=0)]
+Positive = Annotated[float, RealRange(above=0)]
+BelowOne = Annotated[float, RealRange(at_least=0, below=1)]
+UnitInterval = Annotated[float, RealRange(at_least=0, at_most=1)]
+PositiveShare = Annotated[float, RealRange(above=0, at_most=1)]
+NaturalNumber = Annotated[int, WholeRange(0)]
+PositiveCount = Annotated[int, WholeRange(1)]
 
 
 class Component:
@@ -21,12 +104,20 @@ class Component:
     A *role* (`Sampler`, `Aggregator`, ...) is an abstract subclass; a *part* is a frozen dataclass
     whose fields are its hyper-parameters and nothing else. The name of the class is the only name
     of the part: in Python, in TOML, on the command line and in the documentation.
+
+    A field says in its type which values it takes: a range, the choices of a `Literal`, or a role. A part whose
+    fields depend on each other adds a `__post_init__`, which first calls that of `super()`.
     """
 
     references: ClassVar[tuple[str, ...]] = ()
     """Keys into `fairlead.references` for the papers that the part implements."""
     exemptions: ClassVar[Mapping[str, str]] = {}
     """Contracts of `fairlead.testing` that do not bind the part, each with the reason."""
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        for field, declared in _declared_types(typing.cast("Any", type(self))).items():
+            _require_declared(self, field, declared)
 
 
 class MethodPart(Component):
@@ -38,12 +129,17 @@ class MethodPart(Component):
     @property
     def needs_effective_steps(self) -> bool:
         """Whether it uses ‖a‖₁, the effective number of local steps, so that only linear solvers will do."""
-        return False
+        return any(part.needs_effective_steps for part in self.wrapped)
 
     @property
     def needs_arrival(self) -> bool:
         """Whether it uses 1 − q, so that the world must know the arrival rates."""
-        return False
+        return any(part.needs_arrival for part in self.wrapped)
+
+    @property
+    def wrapped(self) -> tuple[MethodPart, ...]:
+        """The parts around which it is put, which need the same."""
+        return tuple(value for value in vars(self).values() if isinstance(value, MethodPart))
 
 
 def parts_within(part: Component) -> Iterator[Component]:
@@ -68,6 +164,44 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, Tensor | np.ndarray):
         value = value.tolist()
     return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
+
+def alternatives(declared: Any) -> tuple[Any, ...]:
+    """The types that a declared type allows: the members of a union, or the type itself."""
+    return get_args(declared) if get_origin(declared) in (Union, types.UnionType) else (declared,)
+
+
+@cache
+def _declared_types(cls: type) -> dict[str, Any]:
+    """Declared types of a part's fields, with the values that they take."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(typing.cast("Any", cls))}
+
+
+def _require_declared(part: Component, field: str, declared: Any) -> None:
+    """Refuse a value outside the range, the choices or the role that the field's type states."""
+    value, options = getattr(part, field), alternatives(declared)
+    if value is None and type(None) in options:
+        return
+    kinds = [kind for kind in options if kind is not type(None)]
+    if len(kinds) > 1:
+        kinds = [kind for kind in kinds if (get_origin(kind) is Literal) == isinstance(value, str)]
+    for kind in kinds if len(kinds) == 1 else ():
+        for rule in getattr(kind, "__metadata__", ()):
+            rule.require(part, field)
+        if get_origin(kind) is Literal:
+            require_choice(part, field, get_args(kind))
+        elif get_origin(kind) is tuple and is_role(get_args(kind)[0]):
+            require_instance(part, field, value, tuple)
+            for each in value:
+                require_instance(part, field, each, get_args(kind)[0])
+        elif is_role(kind):
+            require_instance(part, field, value, kind)
+
+
+def is_role(declared: Any) -> bool:
+    """Whether a declared type is a role or a part."""
+    return inspect.isclass(declared) and issubclass(declared, Component)
 
 
 def is_part(cls: type) -> bool:

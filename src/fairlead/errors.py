@@ -195,6 +195,13 @@ def require_choice(owner: object, field: str, choices: Iterable[str]) -> None:
         raise field_error(owner, field, "one of " + ", ".join(map(repr, allowed)), value)
 
 
+def require_name(name: str, known: Iterable[str], what: str, *, otherwise: str = "") -> None:
+    """Refuse a name that is not known; the error proposes the nearest."""
+    names = list(known)
+    if name not in names:
+        raise FieldError(f"{name!r} is not {what}." + did_you_mean(name, names, otherwise=otherwise))
+
+
 def is_client_lists(value: object) -> bool:
     """Whether a value is a tuple of tuples of client ids, with at least one list, empty or not."""
     return (

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import combinations, permutations
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
 
-from fairlead.component import Component, MethodPart, freeze_lists
+from fairlead.component import Component, MethodPart, Positive, WholeRange
 from fairlead.corrections.base import Correction, LocalOutcome, LocalResult
 from fairlead.corrections.compression import CompressedUpdate
 from fairlead.corrections.personal import OwnParameters
-from fairlead.errors import ClashError, FieldError, require_instance, require_integer, require_number
+from fairlead.errors import ClashError, FieldError
 from fairlead.optimizers.base import Constant, Optimizer, OptimizerState, Schedule
 from fairlead.records import Vectors
 
@@ -67,11 +67,11 @@ class LocalSolver(Component):
     """
 
     optimizer: Optimizer
-    epochs: int | None = None
-    steps: int | None = None
-    batch_size: int | None = 32
+    epochs: Annotated[int, WholeRange(1, MOST_STEPS)] | None = None
+    steps: Annotated[int, WholeRange(1, MOST_STEPS)] | None = None
+    batch_size: Annotated[int, WholeRange(1, MOST_EXAMPLES)] | None = 32
     corrections: tuple[Correction, ...] = ()
-    clip: float | None = None
+    clip: Positive | None = None
     step_schedule: Schedule = Constant()
     personal: "LocalSolver | None" = None
 
@@ -81,12 +81,7 @@ class LocalSolver(Component):
         return f"LocalSolver({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_instance(self, "optimizer", self.optimizer, Optimizer)
-        require_instance(self, "step_schedule", self.step_schedule, Schedule)
-        require_instance(self, "corrections", self.corrections, tuple)
-        for correction in self.corrections:
-            require_instance(self, "corrections", correction, Correction)
+        super().__post_init__()
         if self.epochs is not None and self.steps is not None:
             raise FieldError(
                 f"LocalSolver takes epochs or steps, not both; got epochs={self.epochs} and "
@@ -94,13 +89,9 @@ class LocalSolver(Component):
             )
         if self.epochs is None and self.steps is None:
             object.__setattr__(self, "epochs", 1)
-        require_integer(self, "epochs", "steps", at_least=1, at_most=MOST_STEPS, optional=True)
-        require_integer(self, "batch_size", at_least=1, at_most=MOST_EXAMPLES, optional=True)
-        require_number(self, "clip", above=0, optional=True)
         _refuse_clashes(self.corrections)
         self.refuse_nonlinear(self.corrections)
         if self.personal is not None:
-            require_instance(self, "personal", self.personal, LocalSolver)
             _refuse_personal(self.corrections, self.personal)
 
     def refuse_nonlinear(self, parts: Iterable[MethodPart], instead: str = "") -> None:

@@ -6,14 +6,12 @@ where a field may be None, the word "none" says so.
 """
 
 import dataclasses
-import inspect
 import re
-import types
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from fairlead.component import Component, is_part, part_named, parts_of
+from fairlead.component import Component, alternatives, is_part, is_role, part_named, parts_of
 from fairlead.errors import ClashError, FieldError, a_or_an, did_you_mean, short
 
 ValueT = TypeVar("ValueT")
@@ -73,11 +71,6 @@ def join(where: str, key: str) -> str:
     """The path of a key in the table at `where`; a key that would not look like one is quoted."""
     shown = key if _PLAIN_KEY.fullmatch(key) else short(key)
     return f"{where}.{shown}" if where else shown
-
-
-def alternatives(declared: Any) -> tuple[Any, ...]:
-    """The types that a declared type allows: the members of a union, or the type itself."""
-    return get_args(declared) if get_origin(declared) in (Union, types.UnionType) else (declared,)
 
 
 def part_class(declared: type[Component], table: Mapping[str, Plain], where: str) -> type[Component]:
@@ -148,7 +141,7 @@ def _read_one(option: Any, data: Plain, where: str) -> Any:
     """Data of the right kind as a value of a type that is no union."""
     if _is_list(option):
         return _read_list(option, data, where)
-    if _is_role(option):
+    if is_role(option):
         return _read_part(option, data, where)
     return float(data) if option is float else data
 
@@ -185,7 +178,7 @@ def _fits(option: Any, data: Plain) -> bool:
         return any(type(data) is type(choice) and data == choice for choice in get_args(option))
     if _is_list(option):
         return isinstance(data, list | tuple)
-    if _is_role(option):
+    if is_role(option):
         return isinstance(data, dict)
     if type(data) is int and abs(data) > LARGEST_INTEGER:
         return False
@@ -202,7 +195,7 @@ def _describe(options: Sequence[Any], data: Plain) -> str:
             words += map(repr, get_args(option))
         elif _is_list(option):
             words.append("a list")
-        elif _is_role(option):
+        elif is_role(option):
             words.append(f"a table that describes {a_or_an(option.__name__)}")
         elif option is int and type(data) is int:
             bound = f"at most {LARGEST_INTEGER}" if data > 0 else f"at least {-LARGEST_INTEGER}"
@@ -216,10 +209,6 @@ def _describe(options: Sequence[Any], data: Plain) -> str:
 
 def _is_list(option: Any) -> bool:
     return get_origin(option) is tuple
-
-
-def _is_role(option: Any) -> bool:
-    return inspect.isclass(option) and issubclass(option, Component)
 
 
 def _item_types(arguments: Sequence[Any], length: int) -> list[Any]:

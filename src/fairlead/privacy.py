@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,9 +15,9 @@ from torch import Tensor
 
 from fairlead.aggregators.base import Aggregator, weighted_sum
 from fairlead.aggregators.weighted import WeightedMean
-from fairlead.component import Component, MethodPart, parts_within
+from fairlead.component import Component, MethodPart, Positive, RealRange, parts_within
 from fairlead.corrections.base import Correction
-from fairlead.errors import ClashError, require_number
+from fairlead.errors import ClashError
 from fairlead.randomness import Key
 from fairlead.records import Aggregate, ClientUpdates, Conditions, Limit, Participation, Population
 from fairlead.samplers.base import Adjacency, Sampler
@@ -156,15 +156,11 @@ class ClientPrivacy(Component):
     Differs from the paper: the weights of the sampler instead of weights with a cap.
     """
 
-    clip: float
-    noise_multiplier: float
-    delta: float
+    clip: Positive
+    noise_multiplier: Positive
+    delta: Annotated[float, RealRange(above=0, below=1)]
 
     references = ("mcmahan2018private", "mironov2017renyi", "wang2019subsampled")
-
-    def __post_init__(self) -> None:
-        require_number(self, "clip", "noise_multiplier", above=0)
-        require_number(self, "delta", above=0, below=1)
 
     def refuse_parts(
         self,

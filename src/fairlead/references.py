@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from importlib.resources import files
 
-from fairlead.errors import FieldError, did_you_mean
+from fairlead.errors import require_name
 
 _VENUES = {"inproceedings": "booktitle", "article": "journal", "misc": "howpublished"}
 """The field that names the venue, by the type of an entry."""
@@ -49,6 +49,5 @@ REFERENCES = _read(files("fairlead").joinpath("references.bib").read_text(encodi
 
 def reference(key: str) -> Reference:
     """The paper with the given key."""
-    if key not in REFERENCES:
-        raise FieldError(f"{key!r} is not the key of a reference." + did_you_mean(key, REFERENCES))
+    require_name(key, REFERENCES, "the key of a reference")
     return REFERENCES[key]

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fairlead.component import Component
-from fairlead.errors import FieldError, require_integer, require_number
+from fairlead.component import Component, Finite, PositiveCount
+from fairlead.errors import FieldError
 from fairlead.records import RoundRecord
 
 
@@ -30,13 +30,12 @@ class StopRule(Component):
     """
 
     metric: str
-    patience: int | None = None
-    target: float | None = None
+    patience: PositiveCount | None = None
+    target: Finite | None = None
     minimize: bool | None = None
 
     def __post_init__(self) -> None:
-        require_integer(self, "patience", at_least=1, optional=True)
-        require_number(self, "target", optional=True)
+        super().__post_init__()
         if self.patience is None and self.target is None:
             raise FieldError("stop_when needs patience or target.")
         if self.target is not None:

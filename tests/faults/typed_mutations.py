@@ -7,8 +7,8 @@ from copy import deepcopy
 from typing import Any, Literal, get_args, get_origin
 
 import fairlead as fl
-from fairlead.component import Component, parts_of
-from fairlead.plain_data import alternatives, field_types, is_required, settable_fields
+from fairlead.component import Component, alternatives, parts_of
+from fairlead.plain_data import field_types, is_required, settable_fields
 
 Table = dict[str, Any]
 

@@ -19,7 +19,7 @@ from fairlead.reproductions.claims import (
     When,
     below,
     judge,
-    published_table,
+    read_table,
     worded,
 )
 from fairlead.results.curves import Curve
@@ -245,7 +245,7 @@ def test_what_decides_a_verdict_is_set_against_the_noise(
 
 
 def test_a_published_table() -> None:
-    table = published_table("""
+    table = read_table("""
              accuracy
         a    52.4 ± 0.5
         b    3.0

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fairlead.aggregators.base import Aggregator, normalized, weighted_sum
 from fairlead.client_table import ClientTable, PartState, table_in, tensor_in
+from fairlead.component import BelowOne, PositiveShare
 from fairlead.errors import FieldError
 from fairlead.memory.update_memory import (
     AwareMemory,
@@ -184,8 +185,8 @@ class RememberedMean(Aggregator):
     Reduces to `MIFA` for α = 1. Limit weights ∝ ω‖a‖₁: links cannot move it, unequal work can.
     """
 
-    alpha: float | None = None
-    retention: float | None = None
+    alpha: PositiveShare | None = None
+    retention: BelowOne | None = None
     first_visit: FirstVisit = "update"
     memory: UpdateMemory = UpdateMemory()
 
@@ -193,6 +194,7 @@ class RememberedMean(Aggregator):
     exemptions = {"identical rows": 'first_visit="scaled" shortens the remembered updates'}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         resolve_alpha(self)
 
     def init(self, population: Population) -> PartState:
@@ -262,6 +264,7 @@ class FedAWARE(AwareMemory, Aggregator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        resolve_alpha(self)
         if self.rows == "unit" and self.memory.layers:
             raise FieldError(
                 "FedAWARE.rows must be 'raw' where UpdateMemory.layers restricts the memory, since the other "

@@ -2,14 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fairlead.aggregators.base import Aggregator, normalized, weighted_sum
 from fairlead.client_table import PartState
-from fairlead.errors import require_choice, require_integer, require_number
+from fairlead.component import Positive, PositiveCount, RealRange
 from fairlead.numerics.rows import (
     inner_products,
     squared_distances,
@@ -69,13 +69,10 @@ class TrimmedMean(Aggregator):
     every coordinate, which for clients that differ is the minimizer of no weighted sum of their objectives.
     """
 
-    trim: float = 0.2
+    trim: Annotated[float, RealRange(above=0, below=0.5)] = 0.2
 
     references = ("yin2018byzantine",)
     robust = True
-
-    def __post_init__(self) -> None:
-        require_number(self, "trim", above=0, below=0.5)
 
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):
@@ -108,16 +105,10 @@ class NormBoundedMean(Aggregator):
     no weighted sum of their objectives that is known beforehand.
     """
 
-    bound: Literal["median"] | float = "median"
+    bound: Literal["median"] | Positive = "median"
 
     references = ("sun2019backdoor",)
     robust = True
-
-    def __post_init__(self) -> None:
-        if isinstance(self.bound, str):
-            require_choice(self, "bound", ("median",))
-        else:
-            require_number(self, "bound", above=0)
 
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):
@@ -155,15 +146,11 @@ class Krum(Aggregator):
     minimizer of no weighted sum of their objectives.
     """
 
-    hostile: float = 0.2
-    keep: int | None = 1
+    hostile: Annotated[float, RealRange(at_least=0, below=0.5)] = 0.2
+    keep: PositiveCount | None = 1
 
     references = ("blanchard2017krum",)
     robust = True
-
-    def __post_init__(self) -> None:
-        require_number(self, "hostile", at_least=0, below=0.5)
-        require_integer(self, "keep", at_least=1, optional=True)
 
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):
@@ -205,13 +192,10 @@ class GeometricMedian(Aggregator):
     where pulls of equal length cancel; for clients that differ, the minimizer of no weighted sum of their objectives.
     """
 
-    smoothing: float = 1e-6
+    smoothing: Positive = 1e-6
 
     references = ("pillutla2022rfa",)
     robust = True
-
-    def __post_init__(self) -> None:
-        require_number(self, "smoothing", above=0)
 
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):

@@ -8,13 +8,11 @@ from torch import Tensor
 
 from fairlead.aggregators.base import Aggregator, LinearAggregator, normalized, weighted_sum
 from fairlead.client_table import PartState, tensor_in
+from fairlead.component import NotNegative, Positive, PositiveCount, UnitInterval
 from fairlead.errors import (
     ClashError,
     field_error,
     require_choice,
-    require_instance,
-    require_integer,
-    require_number,
 )
 from fairlead.numerics.minimum_norm import shortest_in_box
 from fairlead.numerics.rows import inner_products
@@ -47,9 +45,6 @@ class WeightedMean(LinearAggregator):
     over: Literal["received", "asked"] = "received"
 
     references = ("mcmahan2017fedavg",)
-
-    def __post_init__(self) -> None:
-        require_choice(self, "over", ("received", "asked"))
 
     @property
     def averages_arrivals(self) -> bool:
@@ -88,7 +83,7 @@ class FedNova(LinearAggregator):
     more ("harmonic" here). Consistent as η → 0.
     """
 
-    tau_eff: Literal["work", "steps", "harmonic", "expected"] | float = "work"
+    tau_eff: Literal["work", "steps", "harmonic", "expected"] | Positive = "work"
     over: Literal["received", "asked"] = "received"
     work: Literal["steps", "epochs"] = "steps"
 
@@ -96,13 +91,9 @@ class FedNova(LinearAggregator):
     divides_by = "work"
 
     def __post_init__(self) -> None:
-        require_choice(self, "over", ("received", "asked"))
-        require_choice(self, "work", ("steps", "epochs"))
-        if isinstance(self.tau_eff, str):
-            epochs = self.work == "epochs"
-            require_choice(self, "tau_eff", ("work", *([] if epochs else ["steps"]), "harmonic", "expected"))
-        else:
-            require_number(self, "tau_eff", above=0)
+        super().__post_init__()
+        if self.work == "epochs" and self.tau_eff == "steps":
+            require_choice(self, "tau_eff", ("work", "harmonic", "expected"))
 
     @property
     def needs_effective_steps(self) -> bool:
@@ -171,14 +162,11 @@ class CommunicationAware(LinearAggregator):
     divides_by = "arrival rates"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.inner, CommunicationAware):
             raise ClashError(
                 "CommunicationAware.inner would divide by the arrival rates a second time: remove one of the two."
             )
-
-    @property
-    def needs_effective_steps(self) -> bool:
-        return self.inner.needs_effective_steps
 
     @property
     def needs_arrival(self) -> bool:
@@ -222,25 +210,13 @@ class StalenessWeighted(LinearAggregator):
     """
 
     inner: LinearAggregator = WeightedMean()
-    exponent: float = 0.5
+    exponent: NotNegative = 0.5
 
     references = ("nguyen2022fedbuff",)
-
-    def __post_init__(self) -> None:
-        require_instance(self, "inner", self.inner, LinearAggregator)
-        require_number(self, "exponent", at_least=0)
 
     @property
     def divides_by(self) -> str | None:  # type: ignore[override]
         return self.inner.divides_by
-
-    @property
-    def needs_effective_steps(self) -> bool:
-        return self.inner.needs_effective_steps
-
-    @property
-    def needs_arrival(self) -> bool:
-        return self.inner.needs_arrival
 
     @property
     def averages_arrivals(self) -> bool:
@@ -283,14 +259,10 @@ class FedAU(Aggregator):
     large u_i, so that steps can be long.
     """
 
-    cutoff: int | None = 50
+    cutoff: PositiveCount | None = 50
 
     references = ("wang2024fedau",)
     needs_single_updates = False
-
-    def __post_init__(self) -> None:
-        if self.cutoff is not None:
-            require_integer(self, "cutoff", at_least=1)
 
     def init(self, population: Population) -> PartState:
         zeros = torch.zeros(population.num_clients, dtype=torch.float64)
@@ -384,13 +356,10 @@ class FedMGDA(Aggregator):
     point for ε = 1, which no objective weights determine.
     """
 
-    epsilon: float = 0.1
+    epsilon: UnitInterval = 0.1
 
     references = ("hu2022fedmgda",)
     exemptions = {"identical rows": "updates are normalized to length 1"}
-
-    def __post_init__(self) -> None:
-        require_number(self, "epsilon", at_least=0, at_most=1)
 
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):

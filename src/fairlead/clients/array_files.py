@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.clients.columns import Owners, owners_of, require_ids, require_known, whole_classes
-from fairlead.clients.data import as_tensor, require_shape, shaped
+from fairlead.clients.data import InputShape, as_tensor, shaped
 from fairlead.clients.files import existing_file, existing_folder, opened, read_as, read_text, refuse_bomb
 from fairlead.clients.pool import Pool
 from fairlead.clients.source import PooledSource, table_task
 from fairlead.clients.tokenizers import code_points, next_characters
-from fairlead.errors import ClashError, DataError, field_error, is_integer, require_number, short
+from fairlead.component import Positive
+from fairlead.errors import ClashError, DataError, field_error, is_integer, short
 from fairlead.models.base import LogisticRegression
 from fairlead.models.convolutional import FedAvgCNN
 from fairlead.models.sequences import CharLSTM
@@ -63,14 +64,12 @@ class NpzArrays(PooledSource):
     test_inputs: str | None = None
     test_targets: str | None = None
     test_client: str | None = None
-    shape: tuple[int, ...] | None = None
-    scale: float | None = None
+    shape: InputShape | None = None
+    scale: Positive | None = None
     regression: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_shape(self, self.shape)
-        require_number(self, "scale", above=0, optional=True)
         if (self.test_inputs is None) != (self.test_targets is None):
             raise field_error(
                 self, "test_targets", "given together with test_inputs or not at all", self.test_targets
@@ -205,14 +204,13 @@ class LeafFolder(PooledSource):
     """
 
     path: str
-    shape: tuple[int, ...] | None = None
+    shape: InputShape | None = None
     text: bool = False
 
     references = ("caldas2018leaf",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_shape(self, self.shape)
         if self.text and self.shape is not None:
             raise ClashError("Give LeafFolder.shape (numeric inputs) or text=True, not both.")
 

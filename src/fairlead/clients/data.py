@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Annotated, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.clients.partitioners import shuffled_within
-from fairlead.errors import LARGEST, DataError, FieldError, field_error, is_integer, is_number
+from fairlead.component import WholeList
+from fairlead.errors import LARGEST, DataError, FieldError, field_error, is_number
 from fairlead.randomness import Key
 from fairlead.text import ClientNames, called, given_names, label
 
@@ -55,12 +56,8 @@ def first_non_finite(values: Tensor) -> int | None:
     return int((~torch.isfinite(values.reshape(len(values), -1))).any(1).nonzero()[0])
 
 
-def require_shape(owner: object, shape: tuple[int, ...] | None) -> None:
-    """Refuse `owner.shape` unless it is None or the lengths of the axes of one input."""
-    if shape is not None and not (
-        isinstance(shape, tuple) and all(is_integer(length, 1) for length in shape)
-    ):
-        raise field_error(owner, "shape", "whole numbers of at least 1", shape)
+InputShape = Annotated[tuple[int, ...], WholeList(1)]
+"""The lengths of the axes of one input."""
 
 
 def shaped(owner: object, shape: tuple[int, ...] | None, inputs: Tensor, whose: str) -> Tensor:

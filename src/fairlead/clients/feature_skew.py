@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fairlead.clients.data import ClientData, is_moderate
-from fairlead.component import Component, freeze_lists
+from fairlead.component import Component
 from fairlead.errors import LARGEST, ClashError, field_error, is_number
 from fairlead.randomness import Key
 
@@ -72,7 +72,7 @@ class GaussianNoise(FeatureSkew):
     references = ("li2022niid",)
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
+        super().__post_init__()
         levels = self.level if isinstance(self.level, tuple) else (self.level,)
         if not levels or not all(is_moderate(level) and level >= 0 for level in levels):
             constraint = f"a number from 0 to {LARGEST:g}, or one per client"
@@ -115,7 +115,7 @@ class Rotation(FeatureSkew):
     references = ("ghosh2020ifca",)
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
+        super().__post_init__()
         if not isinstance(self.angles, tuple) or not self.angles or not all(map(is_number, self.angles)):
             raise field_error(self, "angles", "one or more numbers of degrees", self.angles)
 

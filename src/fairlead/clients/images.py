@@ -18,7 +18,8 @@ from fairlead.clients.files import absent, existing_folder, read_as, read_file
 from fairlead.clients.partitioners import IidPartitioner, Partitioner
 from fairlead.clients.pool import Pool
 from fairlead.clients.source import PooledSource
-from fairlead.errors import DataError, require_choice, short
+from fairlead.component import PositiveCount
+from fairlead.errors import DataError, short
 from fairlead.models.base import MLP
 from fairlead.models.convolutional import FedAvgCNN, FiveLayerCNN
 from fairlead.task import Task
@@ -31,7 +32,7 @@ class Digits(PooledSource):
     1,797 images of 8 x 8 pixels with 17 gray levels, scaled to [0, 1].
     """
 
-    num_clients: int | None = 20
+    num_clients: PositiveCount | None = 20
     partition: Partitioner | None = IidPartitioner()
 
     references = ("alpaydin1998digits",)
@@ -122,10 +123,6 @@ class CifarFolder(PooledSource):
     labels: Literal["fine", "coarse"] = "fine"
 
     references = ("krizhevsky2009cifar",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_choice(self, "labels", ("fine", "coarse"))
 
     def pool(self) -> Pool:
         root = existing_folder(self.path)

@@ -1,7 +1,7 @@
 """Label skew: by the Dirichlet distribution, in two levels, in blocks, by shards and by classes."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 from fairlead.clients.partitioners import (
     Partitioner,
     Rows,
+    Sizes,
     dirichlet_draws,
     given_sizes,
     refuse_too_few,
-    require_sizes,
     shuffled_within,
     top_up,
     whole_sizes,
 )
-from fairlead.component import freeze_lists
-from fairlead.errors import FieldError, require_choice, require_instance, require_integer, require_number
+from fairlead.component import NaturalNumber, Positive, PositiveCount, WholeRange
+from fairlead.errors import FieldError
 from fairlead.randomness import Key
 
 _Source = np.random.Generator | np.random.RandomState
@@ -49,18 +49,13 @@ class DirichletPartitioner(Partitioner):
     Differs from flwr-datasets, which redraws the deal up to ten times and then gives up.
     """
 
-    alpha: float
-    min_partition_size: int = 1
+    alpha: Positive
+    min_partition_size: NaturalNumber = 1
     self_balancing: bool = False
-    released_seed: int | None = None
+    released_seed: Annotated[int, WholeRange(0, 2**32 - 1)] | None = None
 
     references = ("hsu2019", "wang2021fednova")
     needs_classes = True
-
-    def __post_init__(self) -> None:
-        require_number(self, "alpha", above=0)
-        require_integer(self, "min_partition_size", at_least=0)
-        require_integer(self, "released_seed", at_least=0, at_most=2**32 - 1, optional=True)
 
     def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         refuse_too_few(self, len(labels), num_clients, self.min_partition_size)
@@ -107,17 +102,11 @@ class InnerDirichletPartitioner(Partitioner):
     goes to the labels that are left.
     """
 
-    alpha: float
-    partition_sizes: tuple[int, ...] | None = None
+    alpha: Positive
+    partition_sizes: Sizes | None = None
 
     references = ("hsu2019",)
     needs_classes = True
-
-    def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_number(self, "alpha", above=0)
-        if self.partition_sizes is not None:
-            require_sizes(self, self.partition_sizes)
 
     def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         generator = key.generator()
@@ -160,18 +149,12 @@ class PachinkoPartitioner(Partitioner):
     Differs from it in the order of the clients where labels run out, which is drawn for each coarse label.
     """
 
-    alpha: float = 0.1
-    beta: float = 10.0
-    parents: tuple[int, ...] | None = None
+    alpha: Positive = 0.1
+    beta: Positive = 10.0
+    parents: Sizes | None = None
 
     references = ("reddi2021",)
     needs_classes = True
-
-    def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_number(self, "alpha", "beta", above=0)
-        if self.parents is not None:
-            require_sizes(self, self.parents, "parents")
 
     def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         parents = np.array(self.parents or [ord(letter) - ord("a") for letter in _CIFAR100])
@@ -247,15 +230,11 @@ class LabelBlocksPartitioner(Partitioner):
     mixture of labels drawn from Dirichlet(0.1) for each client.
     """
 
-    num_balanced: int | None = None
+    num_balanced: NaturalNumber | None = None
     unbalanced: Partitioner = InnerDirichletPartitioner(alpha=0.1)
 
     references = ("zeng2025fedaware",)
     needs_classes = True
-
-    def __post_init__(self) -> None:
-        require_integer(self, "num_balanced", at_least=0, optional=True)
-        require_instance(self, "unbalanced", self.unbalanced, Partitioner)
 
     def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         num_balanced = num_clients // 2 if self.num_balanced is None else self.num_balanced
@@ -287,13 +266,10 @@ class ShardPartitioner(Partitioner):
     (2017): most clients see two labels.
     """
 
-    num_shards_per_partition: int = 2
+    num_shards_per_partition: PositiveCount = 2
 
     references = ("mcmahan2017fedavg",)
     needs_classes = True
-
-    def __post_init__(self) -> None:
-        require_integer(self, "num_shards_per_partition", at_least=1)
 
     def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         num_shards = num_clients * self.num_shards_per_partition
@@ -325,14 +301,10 @@ class PathologicalPartitioner(Partitioner):
     that no client was assigned goes to the client with the fewest examples, so that none is lost.
     """
 
-    num_classes_per_partition: int
+    num_classes_per_partition: PositiveCount
     class_assignment_mode: AssignmentMode = "random"
 
     needs_classes = True
-
-    def __post_init__(self) -> None:
-        require_integer(self, "num_classes_per_partition", at_least=1)
-        require_choice(self, "class_assignment_mode", get_args(AssignmentMode))
 
     def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         generator = key.generator()

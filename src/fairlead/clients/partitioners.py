@@ -2,16 +2,17 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.component import Component, freeze_lists
-from fairlead.errors import FieldError, field_error, is_integer, require_integer, require_number
+from fairlead.component import Component, NaturalNumber, NotNegative, Positive, WholeList
+from fairlead.errors import FieldError
 from fairlead.memory.budget import require_memory
 from fairlead.randomness import Key
 
+Sizes = Annotated[tuple[int, ...], WholeList(0, fewest=1)]
 Rows = NDArray[np.int64]
 
 _LEAST_SHAPE = 1e-300
@@ -60,12 +61,6 @@ def whole_sizes(shares: NDArray[np.float64], total: int) -> Rows:
     missing = total - int(sizes.sum())
     sizes[np.argsort(sizes - exact, kind="stable")[:missing]] += 1
     return sizes
-
-
-def require_sizes(owner: Partitioner, sizes: tuple[int, ...], field: str = "partition_sizes") -> None:
-    """Refuse sizes, or another such field, unless they are whole numbers of at least 0, and some."""
-    if not isinstance(sizes, tuple) or not sizes or not all(is_integer(size, 0) for size in sizes):
-        raise field_error(owner, field, "whole numbers of at least 0", sizes)
 
 
 def given_sizes(owner: Partitioner, sizes: tuple[int, ...], examples: int, num_clients: int) -> Rows:
@@ -156,11 +151,7 @@ class IidPartitioner(Partitioner):
 class SizePartitioner(Partitioner):
     """Deals the shuffled examples in given sizes."""
 
-    partition_sizes: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_sizes(self, self.partition_sizes)
+    partition_sizes: Sizes
 
     def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         sizes = given_sizes(self, self.partition_sizes, len(labels), num_clients)
@@ -188,12 +179,8 @@ class SkewedSizePartitioner(Partitioner, ABC):
 class LogNormalPartitioner(SkewedSizePartitioner):
     """Sizes ∝ exp(σ·N(0, 1)), labels IID; σ `sigma`. Reduces to `IidPartitioner` for σ = 0."""
 
-    sigma: float
-    min_partition_size: int = 1
-
-    def __post_init__(self) -> None:
-        require_number(self, "sigma", at_least=0)
-        require_integer(self, "min_partition_size", at_least=0)
+    sigma: NotNegative
+    min_partition_size: NaturalNumber = 1
 
     def shares(self, num_clients: int, generator: np.random.Generator) -> NDArray[np.float64]:
         logs = self.sigma * generator.standard_normal(num_clients)
@@ -205,12 +192,8 @@ class LogNormalPartitioner(SkewedSizePartitioner):
 class PowerLawPartitioner(SkewedSizePartitioner):
     """Sizes ∝ (i + 1)^(−exponent) for client i, labels IID; reduces to `IidPartitioner` for exponent 0."""
 
-    exponent: float
-    min_partition_size: int = 1
-
-    def __post_init__(self) -> None:
-        require_number(self, "exponent", at_least=0)
-        require_integer(self, "min_partition_size", at_least=0)
+    exponent: NotNegative
+    min_partition_size: NaturalNumber = 1
 
     def shares(self, num_clients: int, generator: np.random.Generator) -> NDArray[np.float64]:
         relative: NDArray[np.float64] = np.arange(1, num_clients + 1, dtype=np.float64) ** -self.exponent
@@ -224,12 +207,8 @@ class DirichletSizePartitioner(SkewedSizePartitioner):
     Symbols: α `alpha`. Clients get at least `min_partition_size` examples.
     """
 
-    alpha: float
-    min_partition_size: int = 1
-
-    def __post_init__(self) -> None:
-        require_number(self, "alpha", above=0)
-        require_integer(self, "min_partition_size", at_least=0)
+    alpha: Positive
+    min_partition_size: NaturalNumber = 1
 
     def shares(self, num_clients: int, generator: np.random.Generator) -> NDArray[np.float64]:
         return dirichlet_draws(generator, self.alpha, (num_clients,))

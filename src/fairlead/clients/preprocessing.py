@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fairlead.clients.columns import whole_classes
 from fairlead.clients.data import ArrayLike, ClientData, as_tensor, first_non_finite
-from fairlead.component import Component, freeze_lists
-from fairlead.errors import DataError, FieldError, field_error, require_instance, require_integer, short
+from fairlead.component import Component, PositiveCount, WholeRange
+from fairlead.errors import DataError, FieldError, field_error, require_instance, short
 from fairlead.text import label
 
 _UNION = "union"
@@ -132,14 +132,12 @@ class Preprocessing(Component):
 
     standardize: bool = False
     classes: Literal["union"] | tuple[str, ...] | None = None
-    vocabulary: int | None = None
-    token_ids: int | None = None
+    vocabulary: PositiveCount | None = None
+    token_ids: Annotated[int, WholeRange(2, 2**24)] | None = None
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
+        super().__post_init__()
         require_instance(self, "standardize", self.standardize, bool)
-        require_integer(self, "vocabulary", at_least=1, optional=True)
-        require_integer(self, "token_ids", at_least=2, at_most=2**24, optional=True)
         listed = self.classes
         if listed not in (None, _UNION) and not (
             isinstance(listed, tuple)

@@ -3,14 +3,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
 from fairlead.clients.data import ClientData, is_moderate
 from fairlead.clients.source import ClientSource, FederatedData
-from fairlead.component import freeze_lists
-from fairlead.errors import LARGEST, FieldError, field_error, is_number, require_integer, require_number
+from fairlead.component import PositiveCount, RealRange
+from fairlead.errors import LARGEST, FieldError, field_error, is_number
 from fairlead.memory.budget import require_memory
 from fairlead.models.base import ExampleShape, Model, StackableModule
 from fairlead.randomness import Key
@@ -43,10 +44,7 @@ class QuadraticModule(StackableModule):
 class QuadraticModel(Model):
     """The parameter vector of a quadratic problem, started at the same `start` in every entry."""
 
-    start: float = 1.0
-
-    def __post_init__(self) -> None:
-        require_number(self, "start", at_least=-LARGEST, at_most=LARGEST)
+    start: Annotated[float, RealRange(at_least=-LARGEST, at_most=LARGEST)] = 1.0
 
     def build(self, shape: ExampleShape) -> nn.Module:
         return QuadraticModule(torch.full((shape.inputs[0],), self.start, dtype=torch.float64))
@@ -130,17 +128,17 @@ class Quadratics(ClientSource):
     [3.0]
     """
 
-    num_clients: int = 10
-    dim: int = 5
-    spread: float = 1.0
-    conditioning: float = 1.0
-    start: float = 1.0
+    num_clients: PositiveCount = 10
+    dim: PositiveCount = 5
+    spread: Annotated[float, RealRange(at_least=0, at_most=LARGEST)] = 1.0
+    conditioning: Annotated[float, RealRange(at_least=1, at_most=LARGEST)] = 1.0
+    start: Annotated[float, RealRange(at_least=-LARGEST, at_most=LARGEST)] = 1.0
     linear: Matrix | None = None
     hessians: tuple[Matrix, ...] | None = None
     weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
+        super().__post_init__()
         if self.linear is not None:
             rows_fit = all(
                 isinstance(row, tuple) and row and all(map(is_moderate, row)) for row in self.linear
@@ -152,10 +150,6 @@ class Quadratics(ClientSource):
                 if getattr(self, field) not in (given, getattr(type(self), field)):
                     raise field_error(self, field, f"{given} as in linear, or left out", getattr(self, field))
                 object.__setattr__(self, field, given)
-        require_integer(self, "num_clients", "dim", at_least=1)
-        require_number(self, "spread", at_least=0, at_most=LARGEST)
-        require_number(self, "conditioning", at_least=1, at_most=LARGEST)
-        require_number(self, "start", at_least=-LARGEST, at_most=LARGEST)
         if self.hessians is not None and not self._hessians_fit():
             raise FieldError(
                 f"Quadratics.hessians must be {self.num_clients} symmetric matrices of {self.dim} x {self.dim} "

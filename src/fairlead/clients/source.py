@@ -19,14 +19,11 @@ from fairlead.clients.partitioners import NaturalIdPartitioner, Partitioner, Row
 from fairlead.clients.pool import Pool
 from fairlead.clients.preprocessing import Agreement, Preprocessing
 from fairlead.clients.tokenizers import Tokenizer
-from fairlead.component import Component, freeze_lists
+from fairlead.component import BelowOne, Component, PositiveCount
 from fairlead.errors import (
     DataError,
     FieldError,
     field_error,
-    require_instance,
-    require_integer,
-    require_number,
 )
 from fairlead.models.base import LogisticRegression, Model
 from fairlead.models.sequences import TextTransformer
@@ -91,10 +88,7 @@ class RealClients(ClientSource):
     clients by a source with data.
     """
 
-    num_clients: int
-
-    def __post_init__(self) -> None:
-        require_integer(self, "num_clients", at_least=1)
+    num_clients: PositiveCount
 
     def load(self, key: Key | int) -> NoReturn:
         raise DataError(
@@ -121,22 +115,15 @@ class PooledSource(ClientSource, ABC):
     """
 
     _: KW_ONLY
-    num_clients: int | None = None
+    num_clients: PositiveCount | None = None
     partition: Partitioner | None = None
-    test_fraction: float = 0.2
-    holdout: float = 0.0
+    test_fraction: BelowOne = 0.2
+    holdout: BelowOne = 0.0
     feature_skew: tuple[FeatureSkew, ...] = ()
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
+        super().__post_init__()
         self._keep_paths()
-        require_integer(self, "num_clients", at_least=1, optional=True)
-        require_number(self, "test_fraction", "holdout", at_least=0, below=1)
-        if self.partition is not None:
-            require_instance(self, "partition", self.partition, Partitioner)
-        skews = self.feature_skew
-        if not isinstance(skews, tuple) or not all(isinstance(skew, FeatureSkew) for skew in skews):
-            raise field_error(self, "feature_skew", "a list of feature skews", skews)
 
     def _keep_paths(self) -> None:
         """Make `path` and `test_path` the text that a spec holds, refused unless text or a path of Python's."""
@@ -238,14 +225,9 @@ class Excerpt(PooledSource):
     """
 
     source: PooledSource
-    num_examples: int
+    num_examples: PositiveCount
     _: KW_ONLY
-    num_test: int = 1000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_instance(self, "source", self.source, PooledSource)
-        require_integer(self, "num_examples", "num_test", at_least=1)
+    num_test: PositiveCount = 1000
 
     def pool(self) -> Pool:
         pool = self.source.pool()

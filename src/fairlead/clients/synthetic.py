@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -9,8 +10,8 @@ from torch import Tensor, nn
 
 from fairlead.clients.data import ClientData, is_moderate
 from fairlead.clients.source import ClientSource, FederatedData
-from fairlead.component import freeze_lists
-from fairlead.errors import LARGEST, field_error, require_integer, require_number
+from fairlead.component import BelowOne, PositiveCount, RealRange, UnitInterval, WholeRange
+from fairlead.errors import LARGEST, field_error
 from fairlead.memory.budget import require_memory
 from fairlead.models.base import ExampleShape, LogisticRegression, Model
 from fairlead.randomness import Key
@@ -35,10 +36,7 @@ class LinearModule(nn.Module):
 class LinearModel(Model):
     """A linear map to one number without a constant, started at the same `start` in every entry."""
 
-    start: float = 0.0
-
-    def __post_init__(self) -> None:
-        require_number(self, "start", at_least=-LARGEST, at_most=LARGEST)
+    start: Annotated[float, RealRange(at_least=-LARGEST, at_most=LARGEST)] = 0.0
 
     def build(self, shape: ExampleShape) -> nn.Module:
         return LinearModule(torch.full((shape.inputs[0],), self.start, dtype=torch.float64))
@@ -162,29 +160,25 @@ class SyntheticRegression(ClientSource):
     [1.0, -2.0]
     """
 
-    num_clients: int = 100
-    num_examples: int = 5
-    dim: int = 10
-    noise: float = 1.0
-    shift: float = 1.0
-    min_length: float = 0.5
-    start: float = 0.0
+    num_clients: PositiveCount = 100
+    num_examples: PositiveCount = 5
+    dim: PositiveCount = 10
+    noise: Annotated[float, RealRange(at_least=0, at_most=LARGEST)] = 1.0
+    shift: Annotated[float, RealRange(at_least=0, at_most=LARGEST)] = 1.0
+    min_length: UnitInterval = 0.5
+    start: Annotated[float, RealRange(at_least=-LARGEST, at_most=LARGEST)] = 0.0
     truth: tuple[float, ...] | None = None
 
     references = ("wang2024unreasonable",)
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
+        super().__post_init__()
         if self.truth is not None:
             if not isinstance(self.truth, tuple) or not self.truth or not all(map(is_moderate, self.truth)):
                 raise field_error(self, "truth", f"one or more numbers up to {LARGEST:g}", self.truth)
             if self.dim not in (len(self.truth), type(self).dim):
                 raise field_error(self, "dim", f"{len(self.truth)} as in truth, or left out", self.dim)
             object.__setattr__(self, "dim", len(self.truth))
-        require_integer(self, "num_clients", "num_examples", "dim", at_least=1)
-        require_number(self, "noise", "shift", at_least=0, at_most=LARGEST)
-        require_number(self, "min_length", at_least=0, at_most=1)
-        require_number(self, "start", at_least=-LARGEST, at_most=LARGEST)
 
     def problem(self, key: Key | int) -> LinearRegressionProblem:
         """The data themselves, with all that is known about them."""
@@ -256,24 +250,16 @@ class SyntheticLogistic(ClientSource):
     as in the released code; the paper writes them as variances, the same for the usual 0 and 1.
     """
 
-    alpha: float = 1.0
-    beta: float = 1.0
-    num_clients: int = 30
-    dim: int = 60
-    num_classes: int = 10
-    max_examples: int | None = None
+    alpha: Annotated[float, RealRange(at_least=0, at_most=LARGEST)] = 1.0
+    beta: Annotated[float, RealRange(at_least=0, at_most=LARGEST)] = 1.0
+    num_clients: Annotated[int, WholeRange(1, _MOST_CLIENTS)] = 30
+    dim: PositiveCount = 60
+    num_classes: Annotated[int, WholeRange(2)] = 10
+    max_examples: PositiveCount | None = None
     iid: bool = False
-    test_fraction: float = 0.1
+    test_fraction: BelowOne = 0.1
 
     references = ("li2020fedprox",)
-
-    def __post_init__(self) -> None:
-        require_number(self, "alpha", "beta", at_least=0, at_most=LARGEST)
-        require_integer(self, "num_clients", at_least=1, at_most=_MOST_CLIENTS)
-        require_integer(self, "dim", at_least=1)
-        require_integer(self, "num_classes", at_least=2)
-        require_integer(self, "max_examples", at_least=1, optional=True)
-        require_number(self, "test_fraction", at_least=0, below=1)
 
     def problem(self, key: Key | int) -> SyntheticLogisticProblem:
         """The data themselves, with the clients' own models."""

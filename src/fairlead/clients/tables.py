@@ -19,13 +19,12 @@ from fairlead.clients.files import existing, existing_file, existing_folder, rea
 from fairlead.clients.pool import Imputed, Missing, Pool, names_of
 from fairlead.clients.source import PooledSource, table_task
 from fairlead.clients.tokenizers import Tokenizer, code_points, next_character_windows, next_characters
+from fairlead.component import PositiveCount
 from fairlead.errors import (
     ClashError,
     DataError,
     field_error,
-    require_choice,
     require_instance,
-    require_integer,
     short,
 )
 from fairlead.models.convolutional import FedAvgCNN
@@ -51,7 +50,6 @@ class TableSource(PooledSource, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_instance(self, "target", self.target, str)
-        require_choice(self, "missing", get_args(Missing))
         if self.missing in get_args(Imputed) and self.tokens is not None:
             raise ClashError(
                 f"{type(self).__name__}.missing = {self.missing!r} imputes numbers, but tokens makes ids of texts."
@@ -200,15 +198,13 @@ class CsvText(PooledSource):
     path: str
     text: str
     client: Names | None = None
-    length: int = 80
+    length: PositiveCount = 80
     _: KW_ONLY
     delimiter: str = ","
     missing: Literal["refuse", "drop"] = "refuse"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_integer(self, "length", at_least=1)
-        require_choice(self, "missing", ("refuse", "drop"))
         _require_delimiter(self)
 
     def pool(self) -> Pool:

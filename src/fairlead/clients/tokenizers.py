@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairlead.component import Component
-from fairlead.errors import DataError, require_instance, require_integer
+from fairlead.component import Component, PositiveCount
+from fairlead.errors import DataError, require_instance
 from fairlead.memory.budget import require_memory
 from fairlead.models.hugging_face import hugging_face, quiet_reading, saved_folder
 
@@ -61,10 +61,7 @@ class ByteTokens(Tokenizer):
     [[73, 106, 0, 0]]
     """
 
-    length: int = 256
-
-    def __post_init__(self) -> None:
-        require_integer(self, "length", at_least=1)
+    length: PositiveCount = 256
 
     @property
     def vocabulary(self) -> int:
@@ -88,11 +85,8 @@ class HashedWords(Tokenizer):
     1
     """
 
-    length: int = 64
-    buckets: int = 8192
-
-    def __post_init__(self) -> None:
-        require_integer(self, "length", "buckets", at_least=1)
+    length: PositiveCount = 64
+    buckets: PositiveCount = 8192
 
     @property
     def vocabulary(self) -> int:
@@ -113,11 +107,11 @@ class HuggingFaceTokenizer(Tokenizer):
     """
 
     path: str
-    length: int = 128
+    length: PositiveCount = 128
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_instance(self, "path", self.path, str)
-        require_integer(self, "length", at_least=1)
 
     @property
     def vocabulary(self) -> int:

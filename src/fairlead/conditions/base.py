@@ -3,14 +3,14 @@
 import math
 from abc import ABC
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from fairlead.component import Component, parts_within
+from fairlead.component import Component, WholeList, parts_within
 from fairlead.conditions.traces import require_trace
-from fairlead.errors import LARGEST, ClashError, FieldError, field_error, is_integer, is_number
+from fairlead.errors import LARGEST, ClashError, FieldError, field_error, is_number
 from fairlead.local_solver import MOST_STEPS
 
 Figures = float | tuple[float, ...]
@@ -57,41 +57,47 @@ def refuse_misfits(condition: Condition, num_clients: int, *, has_devices: bool)
                     )
 
 
-def require_figures(
-    owner: Condition,
-    *fields: str,
-    constraint: str = f"numbers from 0 to {LARGEST:g}",
-    low: float = 0.0,
-    high: float = LARGEST,
-) -> None:
-    """Refuse a field of `owner` unless it is a number from low to high, or a list of them."""
-    for field in fields:
-        value = getattr(owner, field)
+class FigureRange(NamedTuple):
+    """The numbers that a field takes, one for all clients or a list of them."""
+
+    constraint: str
+    low: float = 0.0
+    high: float = LARGEST
+
+    def require(self, part: object, field: str) -> None:
+        """Refuse another value."""
+        value = getattr(part, field)
         numbers = value if isinstance(value, tuple) else (value,)
-        if not numbers or not all(is_number(number) and low <= number <= high for number in numbers):
-            raise field_error(owner, field, constraint, value)
+        if not numbers or not all(
+            is_number(number) and self.low <= number <= self.high for number in numbers
+        ):
+            raise field_error(part, field, self.constraint, value)
 
 
-def require_probabilities(owner: Condition, *fields: str) -> None:
-    """Refuse a field of `owner` unless it is a probability, or a list of them."""
-    require_figures(owner, *fields, constraint="probabilities from 0 to 1", high=1.0)
+AMOUNT = FigureRange(f"numbers from 0 to {LARGEST:g}")
+Amounts = Annotated[Figures, AMOUNT]
+Probabilities = Annotated[Figures, FigureRange("probabilities from 0 to 1", high=1.0)]
 
 
-def require_counts(owner: Condition, field: str, counts: Sequence[int], most: int = MOST_STEPS) -> None:
-    """Refuse `owner.field` unless the entries of it, or of a row of it, are whole numbers from 1 to `most`."""
-    if not isinstance(counts, tuple) or not counts or not all(is_integer(count, 1) for count in counts):
-        raise field_error(owner, field, "whole numbers of at least 1", counts)
-    if max(counts) > most:
-        raise field_error(owner, field, f"whole numbers of at most {most}", counts)
+COUNTS = WholeList(1, MOST_STEPS, fewest=1)
+PositiveCounts = Annotated[tuple[int, ...], COUNTS]
 
 
-def require_range(owner: Condition, field: str, at_least: float, at_most: float = math.inf) -> None:
-    """Refuse `owner.field` unless it is a pair low ≤ high inside the given bounds."""
-    pair = getattr(owner, field)
-    numbers = isinstance(pair, tuple) and len(pair) == 2 and all(map(is_number, pair))
-    if not numbers or not at_least <= pair[0] <= pair[1] <= at_most:
-        bounds = f"from {at_least:g} to {at_most:g}" if at_most < math.inf else f"of at least {at_least:g}"
-        raise field_error(owner, field, f"two ascending numbers {bounds}", pair)
+class AscendingPair(NamedTuple):
+    """A pair low ≤ high of numbers inside bounds."""
+
+    at_least: float
+    at_most: float = math.inf
+
+    def require(self, part: object, field: str) -> None:
+        """Refuse another value."""
+        pair, (at_least, at_most) = getattr(part, field), self
+        numbers = isinstance(pair, tuple) and len(pair) == 2 and all(map(is_number, pair))
+        if not numbers or not at_least <= pair[0] <= pair[1] <= at_most:
+            bounds = (
+                f"from {at_least:g} to {at_most:g}" if at_most < math.inf else f"of at least {at_least:g}"
+            )
+            raise field_error(part, field, f"two ascending numbers {bounds}", pair)
 
 
 def figures_of(owner: Condition, field: str, clients: Tensor) -> Tensor:

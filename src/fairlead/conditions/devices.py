@@ -5,20 +5,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
 
-from fairlead.component import freeze_lists
-from fairlead.conditions.base import Condition, Figures, figures_of, require_figures
+from fairlead.component import NaturalNumber, NotNegative, WholeRange
+from fairlead.conditions.base import AMOUNT, Amounts, Condition, FigureRange, Figures, figures_of
 from fairlead.errors import (
     LARGEST,
     FieldError,
     did_you_mean,
-    require_instance,
-    require_integer,
-    require_number,
 )
 from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
@@ -73,6 +70,10 @@ def _batches_per_epoch(batch_sizes: Tensor, sizes: Tensor) -> Tensor:
     return batches.clamp(min=1)
 
 
+_RATE = FigureRange(f"numbers from {1 / LARGEST:g} to {LARGEST:g}, or None", low=1 / LARGEST)
+"""Rates divide: seconds must be finite."""
+
+
 class DeviceModel(Condition, ABC):
     """Defines the speed of any set of clients in a round.
 
@@ -95,17 +96,13 @@ class FixedDevices(DeviceModel):
     `download` and `upload` are bytes per second; None: transmission takes no time.
     """
 
-    step_seconds: Figures = 0.0
-    example_seconds: Figures = 0.0
-    latency: Figures = 0.0
-    download: Figures | None = None
-    upload: Figures | None = None
+    step_seconds: Amounts = 0.0
+    example_seconds: Amounts = 0.0
+    latency: Amounts = 0.0
+    download: Annotated[Figures, _RATE] | None = None
+    upload: Annotated[Figures, _RATE] | None = None
 
     per_client = DeviceProfile._fields
-
-    def __post_init__(self) -> None:
-        freeze_lists(self)
-        _check_speeds(self)
 
     def profile(self, clients: Tensor, round: int) -> DeviceProfile:
         return _stated_profile(self, clients)
@@ -122,20 +119,15 @@ class LogNormalDevices(DeviceModel):
     `FixedDevices` when all three are 0.
     """
 
-    step_seconds: float = 0.0
-    example_seconds: float = 0.0
-    latency: float = 0.0
-    download: float | None = None
-    upload: float | None = None
-    speed_sigma: float = 1.0
-    rate_sigma: float = 1.0
-    jitter: float = 0.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        _check_speeds(self)
-        require_number(self, "speed_sigma", "rate_sigma", "jitter", at_least=0)
-        require_integer(self, "seed", at_least=0, at_most=LARGEST_INTEGER)
+    step_seconds: Annotated[float, AMOUNT] = 0.0
+    example_seconds: Annotated[float, AMOUNT] = 0.0
+    latency: Annotated[float, AMOUNT] = 0.0
+    download: Annotated[float, _RATE] | None = None
+    upload: Annotated[float, _RATE] | None = None
+    speed_sigma: NotNegative = 1.0
+    rate_sigma: NotNegative = 1.0
+    jitter: NotNegative = 0.0
+    seed: Annotated[int, WholeRange(0, LARGEST_INTEGER)] = 0
 
     def profile(self, clients: Tensor, round: int) -> DeviceProfile:
         key = Key.from_seed(self.seed).fold("devices")
@@ -157,30 +149,14 @@ class LogNormalDevices(DeviceModel):
 class TwoGroupDevices(DeviceModel):
     """Clients below `boundary` have devices of the `first` kind, the others of the `second`."""
 
-    boundary: int
+    boundary: NaturalNumber
     first: DeviceModel
     second: DeviceModel
-
-    def __post_init__(self) -> None:
-        require_integer(self, "boundary", at_least=0)
-        for field in ("first", "second"):
-            require_instance(self, field, getattr(self, field), DeviceModel)
 
     def profile(self, clients: Tensor, round: int) -> DeviceProfile:
         is_first = clients < self.boundary
         first, second = self.first.profile(clients, round), self.second.profile(clients, round)
         return DeviceProfile(*(torch.where(is_first, a, b) for a, b in zip(first, second, strict=True)))
-
-
-def _check_speeds(devices: FixedDevices | LogNormalDevices) -> None:
-    require_figures(devices, "step_seconds", "example_seconds", "latency")
-    for field in ("download", "upload"):
-        if getattr(devices, field) is not None:
-            # Rates divide: seconds must be finite.
-            least, most = 1 / LARGEST, LARGEST
-            require_figures(
-                devices, field, constraint=f"numbers from {least:g} to {most:g}, or None", low=least
-            )
 
 
 def _factor(exponent: Tensor) -> Tensor:

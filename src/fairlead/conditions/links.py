@@ -4,20 +4,18 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from fairlead.component import freeze_lists
-from fairlead.conditions.base import Condition, Figures, figures_of, require_probabilities, require_range
+from fairlead.component import NaturalNumber, Positive, PositiveCount, RealRange, UnitInterval
+from fairlead.conditions.base import AscendingPair, Condition, Probabilities, figures_of
 from fairlead.conditions.traces import replay, require_trace_path
 from fairlead.errors import (
     FieldError,
     field_error,
     is_client_lists,
-    require_choice,
-    require_integer,
     require_number,
 )
 from fairlead.randomness import Key
@@ -76,17 +74,15 @@ class ScriptedLink(LinkModel):
     """
 
     arrivals: tuple[tuple[int, ...], ...]
-    rates: Figures | None = None
+    rates: Probabilities | None = None
 
     per_client = ("rates",)
     exemptions = {"rates": "the list decides, whatever the server is told"}
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
+        super().__post_init__()
         if not is_client_lists(self.arrivals):
             raise field_error(self, "arrivals", "lists of client ids", self.arrivals)
-        if self.rates is not None:
-            require_probabilities(self, "rates")
 
     def arrival(
         self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None
@@ -105,14 +101,10 @@ class BernoulliLink(IndependentLink):
     `drop` is q_i: one number for all clients, or one per client.
     """
 
-    drop: Figures
+    drop: Probabilities
 
     references = ("weng2025fedacs",)
     per_client = ("drop",)
-
-    def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_probabilities(self, "drop")
 
     def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         return 1.0 - figures_of(self, "drop", clients)
@@ -122,13 +114,13 @@ class BernoulliLink(IndependentLink):
 class UniformBernoulliLink(IndependentLink):
     """Each client loses updates with a fixed probability of its own, drawn uniformly from `low` to `high`."""
 
-    low: float
+    low: UnitInterval
     high: float
 
     references = ("weng2025fedacs",)
 
     def __post_init__(self) -> None:
-        require_number(self, "low", at_least=0, at_most=1)
+        super().__post_init__()
         require_number(self, "high", at_least=self.low, at_most=1)
 
     def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
@@ -146,17 +138,11 @@ class TwoGroupLink(IndependentLink):
     setting of Weng 2025 §I.3.1.
     """
 
-    boundary: int
-    first: tuple[float, float] = (0.4, 0.5)
-    second: tuple[float, float] = (0.0, 0.1)
+    boundary: NaturalNumber
+    first: Annotated[tuple[float, float], AscendingPair(0, 1)] = (0.4, 0.5)
+    second: Annotated[tuple[float, float], AscendingPair(0, 1)] = (0.0, 0.1)
 
     references = ("weng2025fedacs",)
-
-    def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_integer(self, "boundary", at_least=0)
-        for field in ("first", "second"):
-            require_range(self, field, 0.0, 1.0)
 
     def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         draws = key.fold("quality", round).uniform(clients)
@@ -174,19 +160,15 @@ class SinusoidalLink(IndependentLink):
     `BernoulliLink` for `amplitude` = 0.
     """
 
-    drop: Figures
-    amplitude: float
-    period: float
+    drop: Probabilities
+    amplitude: Annotated[float, RealRange(at_least=0, at_most=0.5)]
+    period: Positive
     phases: Literal["drawn", "common"] = "drawn"
 
     per_client = ("drop",)
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_probabilities(self, "drop")
-        require_number(self, "amplitude", at_least=0, at_most=0.5)
-        require_number(self, "period", above=0)
-        require_choice(self, "phases", ("drawn", "common"))
+        super().__post_init__()
         values = self.drop if isinstance(self.drop, tuple) else (self.drop,)
         if min(values) < self.amplitude or max(values) > 1 - self.amplitude:
             raise FieldError(
@@ -210,16 +192,11 @@ class DriftingLink(IndependentLink):
     `start` = `end`.
     """
 
-    start: Figures
-    end: Figures
-    rounds: int
+    start: Probabilities
+    end: Probabilities
+    rounds: PositiveCount
 
     per_client = ("start", "end")
-
-    def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_probabilities(self, "start", "end")
-        require_integer(self, "rounds", at_least=1)
 
     def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         progress = min(round / self.rounds, 1.0)
@@ -243,16 +220,14 @@ class MarkovLink(LinkModel):
     Reduces to `BernoulliLink` (drop = fail) when fail + recover = 1.
     """
 
-    fail: Figures
-    recover: Figures
+    fail: Probabilities
+    recover: Probabilities
     forecast: Literal["stationary", "previous"] = "stationary"
 
     per_client = ("fail", "recover")
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_probabilities(self, "fail", "recover")
-        require_choice(self, "forecast", ("stationary", "previous"))
+        super().__post_init__()
         fails, recoveries = (v if isinstance(v, tuple) else (v,) for v in (self.fail, self.recover))
         length = max(len(fails), len(recoveries))
         pairs = zip(islice(cycle(fails), length), islice(cycle(recoveries), length), strict=True)
@@ -312,8 +287,8 @@ class TraceLink(LinkModel):
     replayed = {"path": ("arrives",)}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_trace_path(self, self.path)
-        require_choice(self, "missing", ("refuse", "hold", "lost", "arrives"))
 
     def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> None:
         return None

@@ -5,16 +5,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairlead.component import freeze_lists
-from fairlead.conditions.base import Figures, figures_of, require_figures
+from fairlead.component import Positive, PositiveCount
+from fairlead.conditions.base import Amounts, figures_of
 from fairlead.conditions.links import IndependentLink, LinkModel
 from fairlead.errors import (
     ClashError,
     FieldError,
     field_error,
-    require_instance,
-    require_integer,
-    require_number,
 )
 from fairlead.randomness import Key
 
@@ -26,12 +23,9 @@ class DeadlineLink(LinkModel):
     The work of late clients is lost. `arrival` is 1 or 0, as the durations of the round say.
     """
 
-    seconds: float
+    seconds: Positive
 
     needs_devices = True
-
-    def __post_init__(self) -> None:
-        require_number(self, "seconds", above=0)
 
     def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         return self.arrives(clients, round, key, durations).to(torch.float64)
@@ -52,14 +46,11 @@ class FirstArrivals(LinkModel):
     is asked, so no probability is defined. Fewer than `count` clients are all waited for.
     """
 
-    count: int
+    count: PositiveCount
 
     references = ("bonawitz2019",)
     exemptions = {"independent": "it counts the updates that came before"}
     needs_devices = True
-
-    def __post_init__(self) -> None:
-        require_integer(self, "count", at_least=1)
 
     def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> None:
         return None
@@ -87,14 +78,10 @@ class OutageLink(IndependentLink):
     client takes in this round, transmission included.
     """
 
-    rate: Figures
+    rate: Amounts
 
     needs_devices = True
     per_client = ("rate",)
-
-    def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_figures(self, "rate")
 
     def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         return torch.exp(-figures_of(self, "rate", clients) * _known(self, durations))
@@ -113,11 +100,9 @@ class CombinedLink(LinkModel):
     links: tuple[LinkModel, ...]
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
+        super().__post_init__()
         if not isinstance(self.links, tuple) or not self.links:
             raise field_error(self, "links", "a list of at least one link", self.links)
-        for link in self.links:
-            require_instance(self, "links", link, LinkModel)
         if any(map(_counts_arrivals, self.links[:-1])):
             raise FieldError(
                 "CombinedLink.links must have FirstArrivals last, because it counts the updates that pass the others."

@@ -2,23 +2,20 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from fairlead.component import freeze_lists
-from fairlead.conditions.base import Condition, entries_of, require_counts, require_range
+from fairlead.component import Finite, NaturalNumber, NotNegative, Positive, WholeList, WholeRange
+from fairlead.conditions.base import COUNTS, AscendingPair, Condition, PositiveCounts, entries_of
 from fairlead.conditions.devices import DeviceProfile
 from fairlead.conditions.traces import replay, require_trace_path
 from fairlead.errors import (
     ClashError,
     FieldError,
     field_error,
-    require_choice,
-    require_instance,
     require_integer,
-    require_number,
 )
 from fairlead.local_solver import MOST_EXAMPLES, MOST_STEPS, LocalSolver, epochs_to_steps
 from fairlead.randomness import Key
@@ -102,13 +99,9 @@ class EqualWork(WorkModel):
 class FixedEpochs(EpochCounts):
     """Each client its own number of epochs, the same in every round."""
 
-    epochs: tuple[int, ...]
+    epochs: PositiveCounts
 
     per_client = ("epochs",)
-
-    def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_counts(self, "epochs", self.epochs)
 
     def counts(self, clients: Tensor, round: int, key: Key) -> Tensor:
         return torch.tensor(entries_of(self, "epochs", self.epochs, clients), dtype=torch.int64)
@@ -118,13 +111,9 @@ class FixedEpochs(EpochCounts):
 class FixedSteps(StepCounts):
     """Each client its own number of local steps, the same in every round."""
 
-    steps: tuple[int, ...]
+    steps: PositiveCounts
 
     per_client = ("steps",)
-
-    def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_counts(self, "steps", self.steps)
 
     def counts(self, clients: Tensor, round: int, key: Key) -> Tensor:
         return torch.tensor(entries_of(self, "steps", self.steps, clients), dtype=torch.int64)
@@ -134,12 +123,8 @@ class FixedSteps(StepCounts):
 class _Ladder:
     """Counts that rise from client to client."""
 
-    first: int = 1
-    increment: int = 2
-
-    def __post_init__(self) -> None:
-        require_integer(self, "first", at_least=1, at_most=MOST_STEPS)
-        require_integer(self, "increment", at_least=0, at_most=MOST_STEPS)
+    first: Annotated[int, WholeRange(1, MOST_STEPS)] = 1
+    increment: Annotated[int, WholeRange(0, MOST_STEPS)] = 2
 
     def counts(self, clients: Tensor, round: int, key: Key) -> Tensor:
         return self.first + clients * self.increment
@@ -168,11 +153,11 @@ class ScriptedWork(StepCounts):
     per_client = ("steps",)
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
+        super().__post_init__()
         if not isinstance(self.steps, tuple) or not self.steps:
             raise field_error(self, "steps", "at least one row", self.steps)
         for row in self.steps:
-            require_counts(self, "steps", row)
+            COUNTS.require_row(self, "steps", row)
 
     def counts(self, clients: Tensor, round: int, key: Key) -> Tensor:
         row = self.steps[round % len(self.steps)]
@@ -215,16 +200,15 @@ class NormalSteps(StepCounts):
     likely.
     """
 
-    mean: float = 30.0
-    std: float = 16.0
+    mean: Finite = 30.0
+    std: NotNegative = 16.0
     low: int = 1
     high: int = 96
 
     references = ("wang2021fednova",)
 
     def __post_init__(self) -> None:
-        require_number(self, "mean")
-        require_number(self, "std", at_least=0)
+        super().__post_init__()
         _require_bounds(self)
 
     def counts(self, clients: Tensor, round: int, key: Key) -> Tensor:
@@ -236,17 +220,9 @@ class NormalSteps(StepCounts):
 class _TwoGroups:
     """Counts drawn from two ranges, anew in every round."""
 
-    boundary: int
-    first: tuple[int, int] = (1, 10)
-    second: tuple[int, int] = (20, 30)
-
-    def __post_init__(self) -> None:
-        assert isinstance(self, CountedWork)
-        freeze_lists(self)
-        require_integer(self, "boundary", at_least=0)
-        for field in ("first", "second"):
-            require_counts(self, field, getattr(self, field))
-            require_range(self, field, 1)
+    boundary: NaturalNumber
+    first: Annotated[tuple[int, int], COUNTS, AscendingPair(1)] = (1, 10)
+    second: Annotated[tuple[int, int], COUNTS, AscendingPair(1)] = (20, 30)
 
     def counts(self, clients: Tensor, round: int, key: Key) -> Tensor:
         is_first = clients < self.boundary
@@ -290,13 +266,13 @@ class RandomEpochsAndBatches(WorkModel):
 
     low: int = 2
     high: int = 5
-    min_batch_size: int = 10
+    min_batch_size: Annotated[int, WholeRange(1, MOST_EXAMPLES)] = 10
 
     references = ("zeng2023gradient",)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require_bounds(self)
-        require_integer(self, "min_batch_size", at_least=1, at_most=MOST_EXAMPLES)
 
     def workload(
         self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key, devices: Speed = None
@@ -328,8 +304,8 @@ class TraceWork(WorkModel):
     replayed = {"path": ("steps", "batch_size")}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_trace_path(self, self.path)
-        require_choice(self, "missing", ("refuse", "hold", "absent"))
 
     def workload(
         self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key, devices: Speed = None
@@ -350,16 +326,15 @@ class TimeBudget(WorkModel):
     that cannot finish a single step; with 1 they are late instead. Batches are the solver's.
     """
 
-    seconds: float
-    min_steps: int = 1
+    seconds: Positive
+    min_steps: Annotated[int, WholeRange(0, MOST_STEPS)] = 1
     max_steps: int | None = None
 
     references = ("wang2021fednova",)
     needs_devices = True
 
     def __post_init__(self) -> None:
-        require_number(self, "seconds", above=0)
-        require_integer(self, "min_steps", at_least=0, at_most=MOST_STEPS)
+        super().__post_init__()
         require_integer(self, "max_steps", at_least=max(1, self.min_steps), at_most=MOST_STEPS, optional=True)
 
     def workload(
@@ -386,15 +361,13 @@ class FixedBatchSizes(WorkModel):
     Reduces to `work` where all batch sizes are the solver's.
     """
 
-    batch_sizes: tuple[int, ...]
+    batch_sizes: Annotated[tuple[int, ...], WholeList(1, MOST_EXAMPLES, fewest=1)]
     work: WorkModel = EqualWork()
 
     per_client = ("batch_sizes",)
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_counts(self, "batch_sizes", self.batch_sizes, MOST_EXAMPLES)
-        require_instance(self, "work", self.work, WorkModel)
+        super().__post_init__()
         if self.work.needs_devices:
             raise field_error(self, "work", "independent of the speed of devices", self.work)
 

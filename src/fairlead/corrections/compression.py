@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from fairlead.component import PositiveShare, WholeRange
 from fairlead.corrections.base import Correction, Extent, LocalOutcome, LocalResult
-from fairlead.errors import require_integer, require_number
 from fairlead.randomness import keyed_uniform
 from fairlead.records import Vectors
 
@@ -35,15 +36,11 @@ class CompressedUpdate(Correction):
     45004
     """
 
-    share: float = 1.0
-    bits: int | None = None
+    share: PositiveShare = 1.0
+    bits: Annotated[int, WholeRange(2, 8)] | None = None
 
     references = ("basu2019qsparse", "karimireddy2019feedback", "stich2018sparsified")
     needs_single_updates = True
-
-    def __post_init__(self) -> None:
-        require_number(self, "share", above=0, at_most=1)
-        require_integer(self, "bits", at_least=2, at_most=8, optional=True)
 
     @property
     def encodes(self) -> bool:

@@ -6,8 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fairlead.component import NotNegative, Positive
 from fairlead.corrections.base import Correction, LocalOutcome, LocalResult
-from fairlead.errors import require_choice, require_number
 from fairlead.records import Averaging, ClientUpdates, Contributions, Limit, Vectors
 
 
@@ -22,11 +22,8 @@ class Proximal(Correction):
     Reduces to no correction for μ = 0. The solver stays linear, with a_j = (1 − ημ)^(τ−1−j).
     """
 
-    mu: float
+    mu: NotNegative
     references = ("li2020fedprox",)
-
-    def __post_init__(self) -> None:
-        require_number(self, "mu", at_least=0)
 
     def correct(
         self, gradient: Tensor, local: Tensor, anchor: Tensor, memory: Vectors, shared: Vectors
@@ -51,15 +48,12 @@ class DynamicRegularizer(Correction):
     instead of L_i; the last is equivalent.
     """
 
-    alpha: float
+    alpha: Positive
 
     references = ("acar2021feddyn",)
     memory_extent = {"slope": "vector"}
     needs_aggregator = "FedDyn"
     restores_weights = True
-
-    def __post_init__(self) -> None:
-        require_number(self, "alpha", above=0)
 
     def correct(
         self, gradient: Tensor, local: Tensor, anchor: Tensor, memory: Vectors, shared: Vectors
@@ -96,9 +90,6 @@ class ControlVariates(Correction):
     memory_extent = {"control": "vector"}
     shared_names = ("control_mean",)
     restores_weights = True
-
-    def __post_init__(self) -> None:
-        require_choice(self, "estimate", ("path", "anchor"))
 
     @property
     def needs_effective_steps(self) -> bool:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fairlead.component import Positive, PositiveShare
 from fairlead.corrections.base import Correction, LocalOutcome, LocalResult
-from fairlead.errors import require_number
 from fairlead.records import Averaging, ClientUpdates, Contributions, Limit, Vectors
 
 
@@ -28,16 +28,13 @@ class ClientMomentum(Correction):
     common K in Δ⁺ would not change it.
     """
 
-    alpha: float = 0.1
+    alpha: PositiveShare = 0.1
 
     references = ("xu2021fedcm",)
     exemptions = {"neutral": "it scales the gradient by α even before there is a momentum"}
     shared_names = ("momentum",)
     needs_effective_steps = True
     hides_weights = True
-
-    def __post_init__(self) -> None:
-        require_number(self, "alpha", above=0, at_most=1)
 
     def initial_shared(self, params: Tensor) -> Vectors:
         return {"momentum": torch.zeros_like(params)}
@@ -96,7 +93,7 @@ class StaleStart(Correction):
     is broadcast in every round instead of being kept by clients that have not arrived yet.
     """
 
-    echo: float = 1.0
+    echo: Positive = 1.0
 
     references = ("xiang2024fedawe",)
     memory_extent = {"own_model": "vector", "adopted_at": "scalar"}
@@ -104,9 +101,6 @@ class StaleStart(Correction):
     needs_aggregator = "WeightedMean"
     starts_elsewhere = True
     hides_weights = True
-
-    def __post_init__(self) -> None:
-        require_number(self, "echo", above=0)
 
     def initial_shared(self, params: Tensor) -> Vectors:
         return {"first_model": params}

@@ -6,9 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fairlead.component import freeze_lists
 from fairlead.corrections.base import OWN_MASK, Correction, LocalOutcome, LocalResult
-from fairlead.errors import field_error, require_choice
+from fairlead.errors import field_error
 from fairlead.records import Averaging, Contributions, Limit, Vectors
 
 
@@ -41,11 +40,10 @@ class OwnParameters(Correction):
     hides_weights = True
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
+        super().__post_init__()
         names = self.parameters
         if not isinstance(names, tuple) or not all(isinstance(name, str) and name for name in names):
             raise field_error(self, "parameters", "a list of names of parameters", names)
-        require_choice(self, "train", ("all", "own", "shared"))
 
     def start_from(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
         return torch.where((shared[OWN_MASK] > 0) & (memory["kept"] > 0), memory["own"], anchor)

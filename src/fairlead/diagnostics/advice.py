@@ -38,7 +38,8 @@ from fairlead.diagnostics.objective import (
     theory_confidence,
 )
 from fairlead.optimizers.descent import SGD
-from fairlead.presets import METHODS, Correctable
+from fairlead.presets import METHODS
+from fairlead.presets.table import Correctable
 from fairlead.text import percent
 
 Rates = Literal["told", "estimated"]

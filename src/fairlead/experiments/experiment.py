@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 
@@ -12,11 +12,11 @@ from fairlead.charts.display import Display, Displayed
 from fairlead.clients.in_memory import ALLOWED, InMemory, in_memory
 from fairlead.clients.preprocessing import Preprocessing
 from fairlead.clients.source import ClientSource, FederatedData, PooledSource, RealClients, naming
-from fairlead.component import Component, freeze_lists
+from fairlead.component import Component, NaturalNumber, PositiveCount, WholeRange
 from fairlead.conditions.devices import DeviceModel
 from fairlead.conditions.links import LinkModel, PerfectLink
 from fairlead.conditions.work import EqualWork, WorkModel
-from fairlead.errors import ClashError, field_error, require_choice, require_integer, short
+from fairlead.errors import ClashError, field_error, short
 from fairlead.federation import Federation
 from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
@@ -68,21 +68,21 @@ class Experiment(Component, Displayed):
 
     clients: ClientSource
     algorithm: Algorithm
-    rounds: int
+    rounds: PositiveCount
     task: Task | None = None
     work: WorkModel = EqualWork()
     link: LinkModel = PerfectLink()
     devices: DeviceModel | None = None
     weights: Literal["examples", "uniform"] | tuple[float, ...] | None = None
-    seed: int = 0
-    evaluate_every: int = 10
+    seed: Annotated[int, WholeRange(0, LARGEST_INTEGER)] = 0
+    evaluate_every: NaturalNumber = 10
     per_client: bool = False
-    gradients_every: int = 0
+    gradients_every: NaturalNumber = 0
     keep_best: str | None = None
     stop_when: StopRule | None = None
     engine: EngineName = "auto"
-    lanes: int = 16
-    block: int | None = None
+    lanes: PositiveCount = 16
+    block: PositiveCount | None = None
     device: str = "cpu"
     dtype: Literal["float32", "float64"] = "float32"
     precision: Precision = "full"
@@ -102,17 +102,7 @@ class Experiment(Component, Displayed):
             raise field_error(
                 self, "algorithm", "an Algorithm, such as presets.fedavg(lr=0.1)", self.algorithm
             )
-        freeze_lists(self)
-        require_integer(self, "rounds", "lanes", at_least=1)
-        require_integer(self, "block", at_least=1, optional=True)
-        require_integer(self, "seed", at_least=0, at_most=LARGEST_INTEGER)
-        require_integer(self, "evaluate_every", "gradients_every", at_least=0)
-        require_choice(self, "engine", get_args(EngineName))
-        require_choice(self, "dtype", _DTYPES)
-        require_choice(self, "precision", get_args(Precision))
-        require_choice(self, "data_on", get_args(DataPlace))
-        if isinstance(self.weights, str):
-            require_choice(self, "weights", ("examples", "uniform"))
+        super().__post_init__()
         if not (isinstance(self.device, str) and _DEVICE.fullmatch(self.device)):
             allowed = f"'cpu', 'cuda' or 'cuda:<number>'{why_not(str(self.device))}"
             raise field_error(self, "device", allowed, self.device)

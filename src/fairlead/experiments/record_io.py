@@ -22,9 +22,9 @@ from torch import Tensor
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.files import read_setup
+from fairlead.component import alternatives
 from fairlead.errors import DataError, FieldError, is_number
 from fairlead.experiments.provenance import ClientFacts
-from fairlead.plain_data import alternatives
 from fairlead.records import RoundRecord
 from fairlead.text import ClientNames, names_from
 

@@ -15,13 +15,12 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Required, TypeVar, Union, get_args, get_origin
 
 from fairlead.algorithm import Algorithm
-from fairlead.component import Component
+from fairlead.component import Component, alternatives
 from fairlead.errors import ClashError, FieldError, did_you_mean, short
 from fairlead.experiments.experiment import Experiment
 from fairlead.plain_data import (
     NONE,
     Plain,
-    alternatives,
     field_types,
     from_plain,
     is_required,

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fairlead.client_table import ClientTable, PartState, table_in, tensor_in
-from fairlead.component import Component, freeze_lists
-from fairlead.errors import FieldError, did_you_mean, field_error, require_choice, require_number
+from fairlead.component import BelowOne, Component, NotNegative, PositiveShare
+from fairlead.errors import FieldError, did_you_mean, field_error
 from fairlead.numerics.minimum_norm import ShortestPoint, shortest_in_ridged_hull
 from fairlead.numerics.rows import combination, inner_products
 from fairlead.randomness import Key
@@ -51,9 +51,7 @@ class UpdateMemory(Component):
     references = ("zeng2025fedaware",)
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_choice(self, "dtype", ("model", "bfloat16"))
-        require_choice(self, "credit", ("own", "exchanged"))
+        super().__post_init__()
         if any(not isinstance(pattern, str) for pattern in self.layers):
             raise field_error(self, "layers", "patterns of parameter names", self.layers)
         if any(not isinstance(cluster, int) or isinstance(cluster, bool) for cluster in self.clusters):
@@ -123,7 +121,7 @@ class Remembers(Protocol):
 
 
 def resolve_alpha(part: Remembers) -> None:
-    """Check the fields of a part that remembers, and express its moving average by `alpha` alone.
+    """Express the moving average of a part that remembers by `alpha` alone.
 
     Zeng 2025 writes α for the share of the new update, Zeng 2023 for the share of the old memory; here the first
     is `alpha` and the second is `retention` = 1 − `alpha`. Both papers use ½, the default.
@@ -134,13 +132,10 @@ def resolve_alpha(part: Remembers) -> None:
             f"of the memory (Zeng 2023), not both; got alpha={part.alpha} and retention={part.retention}."
         )
     if part.retention is not None:
-        require_number(part, "retention", at_least=0, below=1)
         object.__setattr__(part, "alpha", 1.0 - part.retention)
         object.__setattr__(part, "retention", None)
     if part.alpha is None:
         object.__setattr__(part, "alpha", 0.5)
-    require_number(part, "alpha", above=0, at_most=1)
-    require_choice(part, "first_visit", ("update", "scaled"))
 
 
 @dataclass(frozen=True)
@@ -304,19 +299,13 @@ class AwareMemory:
     bits.
     """
 
-    alpha: float | None = None
-    retention: float | None = None
+    alpha: PositiveShare | None = None
+    retention: BelowOne | None = None
     start: Start = "seen"
     first_visit: FirstVisit = "update"
     rows: RowLength = "raw"
     memory: UpdateMemory = UpdateMemory()
-    rho: float = 0.0
-
-    def __post_init__(self) -> None:
-        resolve_alpha(self)
-        require_choice(self, "start", ("seen", "all_seen", "zero"))
-        require_choice(self, "rows", ("raw", "unit", "equal"))
-        require_number(self, "rho", at_least=0)
+    rho: NotNegative = 0.0
 
     @property
     def averages(self) -> MovingAverages:

@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fairlead.component import Component, freeze_lists
-from fairlead.errors import ClashError, field_error, is_number, require_integer, require_number
+from fairlead.component import Component, NaturalNumber, UnitInterval
+from fairlead.errors import ClashError, field_error, is_number
 from fairlead.randomness import keyed_uniform
 
 _SALT = 0xD1B54A32D192ED03 >> 1
@@ -46,12 +46,9 @@ class RandomCrop(Augmentation):
     axes of an input. Reduces to no change for padding = 0.
     """
 
-    padding: int = 4
+    padding: NaturalNumber = 4
 
     draws = 2
-
-    def __post_init__(self) -> None:
-        require_integer(self, "padding", at_least=0)
 
     def require_shape(self, shape: tuple[int, ...]) -> None:
         _require_image(self, shape)
@@ -65,12 +62,9 @@ class RandomCrop(Augmentation):
 class HorizontalFlip(Augmentation):
     """Mirrors an image left to right with the given `probability`."""
 
-    probability: float = 0.5
+    probability: UnitInterval = 0.5
 
     draws = 1
-
-    def __post_init__(self) -> None:
-        require_number(self, "probability", at_least=0, at_most=1)
 
     def require_shape(self, shape: tuple[int, ...]) -> None:
         _require_image(self, shape)
@@ -94,7 +88,7 @@ class Normalize(Augmentation):
     std: float | tuple[float, ...]
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
+        super().__post_init__()
         for field, constraint in (("mean", "a finite number or some"), ("std", "a number above 0 or some")):
             values = _as_tuple(getattr(self, field))
             fits = all(is_number(value) and (field == "mean" or value > 0) for value in values)

@@ -2,12 +2,12 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from fairlead.component import Component, freeze_lists
-from fairlead.errors import field_error, is_integer, require_number
+from fairlead.component import BelowOne, Component, WholeList
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,7 @@ MOST_LAYERS = 1000
 """Largest number of layers, since building them takes time even if they are small."""
 
 
-def require_widths(model: Model, field: str) -> None:
-    """Refuse `model.field` unless it is a tuple of whole numbers of at least 1."""
-    widths = getattr(model, field)
-    if not isinstance(widths, tuple) or not all(is_integer(width, 1) for width in widths):
-        raise field_error(model, field, "widths of at least 1", widths)
+Widths = Annotated[tuple[int, ...], WholeList(1, noun="widths")]
 
 
 def dropped(share: float) -> list[nn.Module]:
@@ -77,13 +73,8 @@ class MLP(Model):
     785·200 + 201·200 + 201·10 = 199,210 parameters.
     """
 
-    hidden: tuple[int, ...] = (200,)
-    dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_widths(self, "hidden")
-        require_number(self, "dropout", at_least=0, below=1)
+    hidden: Widths = (200,)
+    dropout: BelowOne = 0.0
 
     def build(self, shape: ExampleShape) -> nn.Module:
         layers: list[nn.Module] = [nn.Flatten()]

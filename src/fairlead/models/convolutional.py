@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fairlead.component import freeze_lists
-from fairlead.errors import ClashError, field_error, require_choice, require_integer, require_number
-from fairlead.models.base import ExampleShape, Model, dropped, require_widths
+from fairlead.component import BelowOne, PositiveCount
+from fairlead.errors import ClashError, field_error
+from fairlead.models.base import ExampleShape, Model, Widths, dropped
 
 _NARROWEST = 5
 """Images are never narrower: (32, 32, 3) is an image with its channels last, not 32 channels of 32 x 3."""
@@ -91,14 +91,10 @@ class FedAvgCNN(ImageModel):
     convolution too.
     """
 
-    hidden: int = 512
+    hidden: PositiveCount = 512
     padding: Literal["same", "valid"] = "same"
 
     references = ("mcmahan2017fedavg", "caldas2018leaf")
-
-    def __post_init__(self) -> None:
-        require_integer(self, "hidden", at_least=1)
-        require_choice(self, "padding", ("same", "valid"))
 
     @property
     def smallest_side(self) -> int:
@@ -127,13 +123,10 @@ class FiveLayerCNN(ImageModel):
     `hidden=256` it is that code's small network for CIFAR-100.
     """
 
-    hidden: int = 64
+    hidden: PositiveCount = 64
 
     references = ("zeng2025fedaware",)
     smallest_side = 18
-
-    def __post_init__(self) -> None:
-        require_integer(self, "hidden", at_least=1)
 
     def features(self, channels: int) -> list[nn.Module]:
         return [
@@ -191,19 +184,16 @@ class PooledCNN(ImageModel):
     `UnpooledCNN` as printed.
     """
 
-    channels: tuple[int, ...] = (32, 32)
-    hidden: tuple[int, ...] = (256, 64)
-    dropout: float = 0.0
+    channels: Widths = (32, 32)
+    hidden: Widths = (256, 64)
+    dropout: BelowOne = 0.0
 
     references = ("weng2025fedacs",)
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
+        super().__post_init__()
         if not self.channels:
             raise field_error(self, "channels", "at least one number of channels", self.channels)
-        for field in ("channels", "hidden"):
-            require_widths(self, field)
-        require_number(self, "dropout", at_least=0, below=1)
 
     @property
     def smallest_side(self) -> int:
@@ -235,13 +225,10 @@ class UnpooledCNN(ImageModel):
     model; `PooledCNN((10, 20), (50,), 0.2)` has the activations and poolings that the table may leave out.
     """
 
-    dropout: float = 0.2
+    dropout: BelowOne = 0.2
 
     references = ("weng2025fedacs",)
     smallest_side = 1
-
-    def __post_init__(self) -> None:
-        require_number(self, "dropout", at_least=0, below=1)
 
     def features(self, channels: int) -> list[nn.Module]:
         return [nn.Conv2d(channels, 10, 3, padding=1), nn.Conv2d(10, 20, 3, padding=1)]
@@ -268,15 +255,11 @@ class VGG11(ImageModel):
     *Differs from the paper*: Simonyan and Zisserman's head, two layers of 4,096, is for images of 224 pixels.
     """
 
-    dropout: float = 0.5
-    width: int = 64
+    dropout: BelowOne = 0.5
+    width: PositiveCount = 64
 
     references = ("simonyan2015vgg", "wang2021fednova")
     smallest_side = 32
-
-    def __post_init__(self) -> None:
-        require_number(self, "dropout", at_least=0, below=1)
-        require_integer(self, "width", at_least=1)
 
     def features(self, channels: int) -> list[nn.Module]:
         layers: list[nn.Module] = []
@@ -310,14 +293,14 @@ class ResNet18(ImageModel):
     and their normalization is over batches.
     """
 
-    groups: int = 32
-    width: int = 64
+    groups: PositiveCount = 32
+    width: PositiveCount = 64
 
     references = ("he2016resnet", "wu2018groupnorm")
     smallest_side = 1
 
     def __post_init__(self) -> None:
-        require_integer(self, "groups", "width", at_least=1)
+        super().__post_init__()
         if self.width % self.groups:
             raise field_error(self, "width", f"a multiple of groups={self.groups}", self.width)
 

@@ -6,23 +6,20 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from fairlead.component import Component, freeze_lists
+from fairlead.component import BelowOne, Component, NaturalNumber, Positive, PositiveCount
 from fairlead.errors import (
     ClashError,
     DataError,
     FieldError,
     field_error,
     one_line,
-    require_choice,
     require_instance,
-    require_integer,
-    require_number,
 )
 from fairlead.models.base import ExampleShape, Model
 
@@ -50,19 +47,16 @@ class LoRA(Component):
     knows for the architecture, in BERT the queries and values of attention); x goes through `dropout` first.
     """
 
-    r: int = 8
-    alpha: float = 16.0
+    r: PositiveCount = 8
+    alpha: Positive = 16.0
     target_modules: tuple[str, ...] = ()
     _: KW_ONLY
-    dropout: float = 0.0
+    dropout: BelowOne = 0.0
 
     references = ("hu2022lora",)
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_integer(self, "r", at_least=1)
-        require_number(self, "alpha", above=0)
-        require_number(self, "dropout", at_least=0, below=1)
+        super().__post_init__()
         names = self.target_modules
         if not isinstance(names, tuple) or not all(isinstance(name, str) and name for name in names):
             raise field_error(self, "target_modules", "a list of names", names)
@@ -86,7 +80,7 @@ class HuggingFaceModel(Model):
     task: LanguageTask = "sequence classification"
     lora: LoRA | None = None
     _: KW_ONLY
-    padding: int | None = None
+    padding: NaturalNumber | None = None
     pretrained: bool = True
 
     @property
@@ -95,11 +89,8 @@ class HuggingFaceModel(Model):
         return 1 if self.lora else super().copies // 2
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_instance(self, "path", self.path, str)
-        require_choice(self, "task", get_args(LanguageTask))
-        require_integer(self, "padding", at_least=0, optional=True)
-        if self.lora is not None:
-            require_instance(self, "lora", self.lora, LoRA)
 
     def build(self, shape: ExampleShape) -> nn.Module:
         folder, name = saved_folder(self, self.path, "config.json"), type(self).__name__

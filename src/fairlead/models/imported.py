@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import nn
 
-from fairlead.component import freeze_lists
 from fairlead.errors import DataError, FieldError, field_error, short
 from fairlead.models.base import ExampleShape, Model
 
@@ -38,7 +37,7 @@ class ImportedModel(Model):
     with_shape: bool = False
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
+        super().__post_init__()
         _divided(self.path, "ImportedModel.path")
         pairs = isinstance(self.arguments, tuple) and all(map(_is_pair, self.arguments))
         if not pairs or len({name for name, _ in self.arguments}) < len(self.arguments):

@@ -3,15 +3,16 @@
 import math
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 
-from fairlead.component import freeze_lists
-from fairlead.errors import ClashError, field_error, require_choice, require_integer, require_number
-from fairlead.models.base import MOST_LAYERS, ExampleShape, Model, require_widths
+from fairlead.component import BelowOne, NaturalNumber, PositiveCount, WholeRange
+from fairlead.errors import ClashError, field_error
+from fairlead.models.base import MOST_LAYERS, ExampleShape, Model, Widths
 
+LayerCount = Annotated[int, WholeRange(1, MOST_LAYERS)]
 Pooling = Literal["last", "mean", "none"]
 
 
@@ -27,19 +28,9 @@ class TokenModel(Model, ABC):
     """
 
     _: KW_ONLY
-    vocabulary: int | None = None
+    vocabulary: PositiveCount | None = None
     pooling: Pooling = "last"
-    padding: int | None = None
-
-    def __post_init__(self) -> None:
-        require_integer(self, "vocabulary", at_least=1, optional=True)
-        require_choice(self, "pooling", ("last", "mean", "none"))
-        require_integer(self, "padding", at_least=0, optional=True)
-        self.require_encoder()
-
-    @abstractmethod
-    def require_encoder(self) -> None:
-        """Refuse settings of the encoder that are not allowed."""
+    padding: NaturalNumber | None = None
 
     @abstractmethod
     def encoder(self, vocabulary: int, length: int) -> tuple[nn.Module, int]:
@@ -104,15 +95,11 @@ class CharLSTM(TokenModel):
     The LSTM is written in plain operations: torch's fused one cannot be run for many clients at once.
     """
 
-    embedding: int = 8
-    hidden: int = 256
-    layers: int = 2
+    embedding: PositiveCount = 8
+    hidden: PositiveCount = 256
+    layers: LayerCount = 2
 
     references = ("caldas2018leaf", "mcmahan2017fedavg")
-
-    def require_encoder(self) -> None:
-        require_integer(self, "embedding", "hidden", at_least=1)
-        require_integer(self, "layers", at_least=1, at_most=MOST_LAYERS)
 
     def encoder(self, vocabulary: int, length: int) -> tuple[nn.Module, int]:
         embedding = nn.Embedding(vocabulary, self.embedding)
@@ -163,21 +150,19 @@ class TextTransformer(TokenModel):
     Pythia, which FedAWARE's authors fine-tune, rotates positions and runs both halves of a block at once.
     """
 
-    width: int = 128
-    heads: int = 4
-    layers: int = 2
-    dropout: float = 0.0
+    width: PositiveCount = 128
+    heads: PositiveCount = 4
+    layers: LayerCount = 2
+    dropout: BelowOne = 0.0
     _: KW_ONLY
     pooling: Pooling = "mean"
 
     references = ("radford2019gpt2",)
 
-    def require_encoder(self) -> None:
-        require_integer(self, "width", "heads", at_least=1)
-        require_integer(self, "layers", at_least=1, at_most=MOST_LAYERS)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.width % self.heads:
             raise field_error(self, "width", f"a multiple of heads={self.heads}", self.width)
-        require_number(self, "dropout", at_least=0, below=1)
 
     def encoder(self, vocabulary: int, length: int) -> tuple[nn.Module, int]:
         encoder = nn.Sequential(
@@ -261,13 +246,11 @@ class WindowCNN(Model):
     Parameters for 3 sensors and 6 classes: (3·5 + 1)·32 + (32·5 + 1)·64 + 65·6 = 11,206.
     """
 
-    channels: tuple[int, ...] = (32, 64)
-    kernel: int = 5
+    channels: Widths = (32, 64)
+    kernel: PositiveCount = 5
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_widths(self, "channels")
-        require_integer(self, "kernel", at_least=1)
+        super().__post_init__()
         if self.kernel % 2 == 0:
             raise field_error(self, "kernel", "odd, so that a window keeps its length", self.kernel)
 

@@ -8,8 +8,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fairlead.component import Component, freeze_lists
-from fairlead.errors import field_error, require_integer, require_number
+from fairlead.component import (
+    Component,
+    NotNegative,
+    Positive,
+    PositiveCount,
+    PositiveShare,
+    UnitInterval,
+)
+from fairlead.errors import field_error
 
 
 class Schedule(Component, ABC):
@@ -32,10 +39,7 @@ class Constant(Schedule):
 class Exponential(Schedule):
     """γᵗ: with steps for time this is the decayed-lr solver of Wang 2021, whose a = (1, γ, γ², ...)."""
 
-    gamma: float
-
-    def __post_init__(self) -> None:
-        require_number(self, "gamma", above=0, at_most=1)
+    gamma: PositiveShare
 
     def factor(self, time: int) -> float:
         return self.gamma**time
@@ -46,11 +50,10 @@ class Milestones(Schedule):
     """γⁿ, where n counts the milestones already passed."""
 
     times: tuple[int, ...]
-    gamma: float = 0.1
+    gamma: PositiveShare = 0.1
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
-        require_number(self, "gamma", above=0, at_most=1)
+        super().__post_init__()
         whole = all(isinstance(time, int) and not isinstance(time, bool) and time >= 0 for time in self.times)
         if not whole or list(self.times) != sorted(set(self.times)):
             raise field_error(self, "times", "ascending whole numbers of at least 0", self.times)
@@ -63,12 +66,8 @@ class Milestones(Schedule):
 class Cosine(Schedule):
     """½(1 + cos(πt/horizon)), down to `final` at the horizon and constant after it."""
 
-    horizon: int
-    final: float = 0.0
-
-    def __post_init__(self) -> None:
-        require_integer(self, "horizon", at_least=1)
-        require_number(self, "final", at_least=0, at_most=1)
+    horizon: PositiveCount
+    final: UnitInterval = 0.0
 
     def factor(self, time: int) -> float:
         progress = min(time / self.horizon, 1.0)
@@ -79,10 +78,7 @@ class Cosine(Schedule):
 class InverseSquareRoot(Schedule):
     """1/√(1 + t/scale)."""
 
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        require_number(self, "scale", above=0)
+    scale: Positive = 1.0
 
     def factor(self, time: int) -> float:
         return 1.0 / math.sqrt(1.0 + time / self.scale)
@@ -104,18 +100,15 @@ class Optimizer(Component, ABC):
     The server uses the same role: it passes `gradient = −direction`.
     """
 
-    lr: float
+    lr: NotNegative
     _: KW_ONLY
     schedule: Schedule = Constant()
     """Factor on `lr` by round."""
-    weight_decay: float = 0.0
+    weight_decay: NotNegative = 0.0
     """λ of a penalty ½λ‖x‖² whose gradient is added to the given one."""
 
     linear: ClassVar[bool]
     """Whether the displacement is a linear function of the gradients (Wang 2021 §IV)."""
-
-    def __post_init__(self) -> None:
-        require_number(self, "lr", "weight_decay", at_least=0)
 
     def lr_at(self, round: int) -> float:
         """Learning rate of a round."""

@@ -7,7 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fairlead.errors import FieldError, require_choice, require_number
+from fairlead.component import BelowOne, NotNegative, Positive
+from fairlead.errors import FieldError
 from fairlead.optimizers.base import Optimizer, OptimizerState, Stepped
 
 
@@ -31,15 +32,14 @@ class SGD(Optimizer):
     FedAvgM's server (Hsu et al., 2019).
     """
 
-    momentum: float = 0.0
+    momentum: BelowOne = 0.0
     nesterov: bool = False
-    dampening: float = 0.0
+    dampening: BelowOne = 0.0
 
     linear = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_number(self, "momentum", "dampening", at_least=0, below=1)
         if self.nesterov and (self.momentum == 0 or self.dampening != 0):
             raise FieldError("SGD.nesterov needs momentum above 0 and dampening 0.")
 
@@ -71,18 +71,12 @@ class _Adaptive(Optimizer, ABC):
     m ← β₁ m + (1 − β₁) g,   y ← y − η m/(√v + ε)
     """
 
-    beta1: float = 0.9
-    eps: float = 1e-4
-    initial_v: float = 0.0
+    beta1: BelowOne = 0.9
+    eps: Positive = 1e-4
+    initial_v: NotNegative = 0.0
     """v before the first step; Reddi et al. ask for at least ε², released code starts at 0."""
 
     linear = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_number(self, "beta1", at_least=0, below=1)
-        require_number(self, "eps", above=0)
-        require_number(self, "initial_v", at_least=0)
 
     def init(self, params: Tensor) -> OptimizerState:
         return {"m": torch.zeros_like(params), "v": torch.full_like(params, self.initial_v)}
@@ -107,11 +101,7 @@ class _Adaptive(Optimizer, ABC):
 class _Discounted(_Adaptive, ABC):
     """Adaptive steps whose second moment forgets: v ← β₂ v + (1 − β₂) g²."""
 
-    beta2: float = 0.99
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_number(self, "beta2", at_least=0, below=1)
+    beta2: BelowOne = 0.99
 
     def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
         return self.beta2 * v + (1 - self.beta2) * square
@@ -124,7 +114,7 @@ class Adagrad(_Adaptive):
     Symbols: β₁ `beta1`, ε `eps`. Reddi et al. use β₁ = 0, the default here.
     """
 
-    beta1: float = 0.0
+    beta1: BelowOne = 0.0
     references = ("reddi2021",)
 
     def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
@@ -191,10 +181,6 @@ class AMSGrad(_Discounted):
 
     floor: Literal["square", "root"] = "root"
     references = ("wang2022fedams",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_choice(self, "floor", ("square", "root"))
 
     def init(self, params: Tensor) -> OptimizerState:
         return {**super().init(params), "v_max": torch.zeros_like(params)}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
-from fairlead.errors import FieldError, did_you_mean
+from fairlead.errors import require_name
 from fairlead.reproductions import closed_form, wang2021, wang2024, weng2025, zeng2023, zeng2025
 from fairlead.reproductions.reproduction import Reproduction, cited
 
@@ -70,9 +70,6 @@ OMITTED = (
 
 def reproduction_named(name: str) -> Reproduction:
     """The reproduction of that name."""
-    if name not in REPRODUCTIONS:
-        raise FieldError(
-            f"{name!r} is not a reproduction."
-            + did_you_mean(name, REPRODUCTIONS, otherwise="`fairlead list reproductions` shows all.")
-        )
+    every = "`fairlead list reproductions` shows all."
+    require_name(name, REPRODUCTIONS, "a reproduction", otherwise=every)
     return REPRODUCTIONS[name]

@@ -5,6 +5,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import pairwise, product
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -285,10 +286,16 @@ def below(
     return tuple(Less(low, up) if share is None else CurveAbove(up, low, share) for low, up in cells)
 
 
-def published_table(text: str) -> dict[TableCell, Published]:
-    """The numbers of a table as a paper prints it: columns two blanks apart, their names in the first line.
+def published_table(name: str) -> dict[TableCell, Published]:
+    """The numbers of a table in the folder `printed`, as its paper prints it."""
+    file = files("fairlead.reproductions").joinpath(f"printed/{name}.txt")
+    return read_table(file.read_text(encoding="utf-8"))
 
-    >>> table = published_table('''
+
+def read_table(text: str) -> dict[TableCell, Published]:
+    """The numbers of a table: columns two blanks apart, their names in the first line.
+
+    >>> table = read_table('''
     ...             E = 2         E ~ U(2, 5)
     ...     FedAvg  60.68 ± 1.05  64.22
     ...     MIFA    –             never

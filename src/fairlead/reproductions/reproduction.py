@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Literal, NamedTuple, get_args
 
 from fairlead import __version__
-from fairlead.errors import DataError, FieldError, did_you_mean
+from fairlead.errors import DataError, FieldError, require_name
 from fairlead.experiments.provenance import git_commit, machine, now
 from fairlead.experiments.record_io import decoded, strict
 from fairlead.experiments.spec_fields import parse_override
@@ -224,12 +224,8 @@ class Reproduction(ABC):
 
     def reproduce(self, request: Request) -> Outcome:
         """Run it and judge the claim by its figures."""
-        unknown = [part for part in request.only if part not in self.parts]
-        if unknown:
-            raise FieldError(
-                f"{unknown[0]!r} is not a method or setting of {self.name}."
-                + did_you_mean(unknown[0], self.parts)
-            )
+        for part in request.only:
+            require_name(part, self.parts, f"a method or setting of {self.name}")
         released = None
         try:
             measured = self.measure(request)

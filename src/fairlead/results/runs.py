@@ -17,13 +17,13 @@ from fairlead.experiments.provenance import ClientFacts, Provenance, failure_in
 from fairlead.experiments.record_io import row_of
 from fairlead.experiments.run_folder import RunFolder, RunSummary
 from fairlead.experiments.study import FoundRun, Label, describe_labels, runs_below
-from fairlead.presets import fedavg
+from fairlead.presets import METHODS
 from fairlead.records import Evaluation, RoundRecord
 from fairlead.results.run_archive import ArchivedRun, load_archive, no_run_in
 from fairlead.text import ClientNames, counted
 from fairlead.worlds.base import objective_weights
 
-_ANY_ALGORITHM = fedavg(lr=1.0)
+_ANY_ALGORITHM = METHODS["fedavg"].build(lr=1.0)
 
 RunState = Literal["finished", "interrupted", "running", "waiting", "failed", "unreadable"]
 

@@ -1,7 +1,7 @@
 """Samplers that adapt to the clients: to their work and links, their updates, or the server's weights."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -9,13 +9,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.client_table import PartState, tensor_in
+from fairlead.component import (
+    BelowOne,
+    NotNegative,
+    Positive,
+    PositiveCount,
+    PositiveShare,
+    UnitInterval,
+    WholeRange,
+)
 from fairlead.errors import (
     ClashError,
     FieldError,
     field_error,
-    require_choice,
     require_integer,
-    require_number,
 )
 from fairlead.randomness import Key
 from fairlead.records import (
@@ -58,17 +65,13 @@ class FedACS(MemorylessSampler):
     number instead of K and is consistent only for large cohorts.
     """
 
-    cohort_size: int
+    cohort_size: Annotated[int, WholeRange(1, MOST_DRAWS)]
     work: Literal["steps", "epochs"] = "steps"
 
     references = ("weng2025fedacs",)
     exemptions = {"unbiased": "it samples by ω/((1 − q)‖a‖₁), which makes the arriving work unbiased"}
     balances_work = True
     needs_arrival = True
-
-    def __post_init__(self) -> None:
-        require_integer(self, "cohort_size", at_least=1, at_most=MOST_DRAWS)
-        require_choice(self, "work", ("steps", "epochs"))
 
     @property
     def needs_effective_steps(self) -> bool:
@@ -131,25 +134,18 @@ class FedACSEstimated(Sampler):
     is sampled too rarely. The server must know the clients that arrived, but not which update is whose.
     """
 
-    cohort_size: int
-    prior_arrived: float = 1.0
-    prior_lost: float = 1.0
-    forget: float = 0.0
-    work_rate: float = 1.0
+    cohort_size: Annotated[int, WholeRange(1, MOST_DRAWS)]
+    prior_arrived: Positive = 1.0
+    prior_lost: NotNegative = 1.0
+    forget: BelowOne = 0.0
+    work_rate: PositiveShare = 1.0
     planned_work: bool = False
-    min_arrival: float = 0.05
+    min_arrival: PositiveShare = 0.05
 
     references = ("weng2025fedacs",)
     exemptions = {"unbiased": "it samples by ω/((1 − q)‖a‖₁), which makes the arriving work unbiased"}
     balances_work = True
     needs_effective_steps = True
-
-    def __post_init__(self) -> None:
-        require_integer(self, "cohort_size", at_least=1, at_most=MOST_DRAWS)
-        require_number(self, "prior_arrived", above=0)
-        require_number(self, "prior_lost", at_least=0)
-        require_number(self, "forget", at_least=0, below=1)
-        require_number(self, "work_rate", "min_arrival", above=0, at_most=1)
 
     def init(self, population: Population) -> PartState:
         nothing = torch.zeros(population.num_clients, dtype=torch.float64)
@@ -237,15 +233,11 @@ class OptimalSampling(Sampler):
     importance by c_i/(K·floor). Lost updates bias it like every rule that does not correct links.
     """
 
-    cohort_size: int
-    floor: float = 0.1
+    cohort_size: Annotated[int, WholeRange(1, MOST_DRAWS)]
+    floor: UnitInterval = 0.1
 
     references = ("chen2022optimal", "weng2025fedacs")
     needs_single_updates = True
-
-    def __post_init__(self) -> None:
-        require_integer(self, "cohort_size", at_least=1, at_most=MOST_DRAWS)
-        require_number(self, "floor", at_least=0, at_most=1)
 
     def init(self, population: Population) -> PartState:
         return {"norm": torch.full((population.num_clients,), -1.0, dtype=torch.float64)}
@@ -294,12 +286,9 @@ class WeightFeedback(Sampler):
     Reduces to `UniformWithoutReplacement` for equal λ.
     """
 
-    cohort_size: int
+    cohort_size: PositiveCount
 
     references = ("zeng2023gradient",)
-
-    def __post_init__(self) -> None:
-        require_integer(self, "cohort_size", at_least=1)
 
     def init(self, population: Population) -> PartState:
         refuse_too_many(self, self.cohort_size, population)
@@ -344,7 +333,7 @@ class PowerOfChoice(Sampler):
     is not that of Σ ω_i F_i. Larger d means more bias.
     """
 
-    cohort_size: int
+    cohort_size: PositiveCount
     candidates: int | None = None
 
     references = ("cho2022power",)
@@ -353,7 +342,7 @@ class PowerOfChoice(Sampler):
     needs_losses = True
 
     def __post_init__(self) -> None:
-        require_integer(self, "cohort_size", at_least=1)
+        super().__post_init__()
         require_integer(self, "candidates", at_least=self.cohort_size, optional=True)
 
     def init(self, population: Population) -> PartState:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fairlead.client_table import PartState, tensor_in
-from fairlead.errors import require_integer
+from fairlead.component import NaturalNumber, PositiveCount
 from fairlead.randomness import Key
 from fairlead.records import (
     Buffering,
@@ -40,9 +40,9 @@ class BufferedSampling(Sampler):
     model. A buffer larger than the number of clients waits for all of them.
     """
 
-    concurrency: int | None = None
-    buffer_size: int = 10
-    max_staleness: int | None = None
+    concurrency: PositiveCount | None = None
+    buffer_size: PositiveCount = 10
+    max_staleness: NaturalNumber | None = None
 
     references = ("nguyen2022fedbuff",)
     exemptions = {
@@ -50,11 +50,6 @@ class BufferedSampling(Sampler):
         "different keys": "with all clients at work there is nobody to choose",
     }
     importance_by_weight = True
-
-    def __post_init__(self) -> None:
-        require_integer(self, "buffer_size", at_least=1)
-        require_integer(self, "concurrency", at_least=1, optional=True)
-        require_integer(self, "max_staleness", at_least=0, optional=True)
 
     @property
     def buffering(self) -> Buffering:

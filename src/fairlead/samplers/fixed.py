@@ -7,21 +7,19 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fairlead.client_table import PartState
-from fairlead.component import freeze_lists
+from fairlead.component import PositiveCount, PositiveShare, WholeRange
 from fairlead.errors import (
     ClashError,
     field_error,
     is_client_lists,
     require_choice,
-    require_integer,
-    require_number,
 )
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, ClientWeights, Cohort, Conditions, Participation, Population
@@ -69,14 +67,6 @@ class FullFirstRound(Sampler):
             )
 
     @property
-    def needs_effective_steps(self) -> bool:
-        return self.sampler.needs_effective_steps
-
-    @property
-    def needs_arrival(self) -> bool:
-        return self.sampler.needs_arrival
-
-    @property
     def needs_losses(self) -> bool:
         return self.sampler.needs_losses
 
@@ -116,13 +106,10 @@ class UniformWithoutReplacement(MemorylessSampler):
     Reduces to `FullParticipation` for K = N.
     """
 
-    cohort_size: int
+    cohort_size: PositiveCount
 
     importance_by_weight = True
     adjacency = "replace-one"
-
-    def __post_init__(self) -> None:
-        require_integer(self, "cohort_size", at_least=1)
 
     def check(self, population: Population) -> None:
         refuse_too_many(self, self.cohort_size, population)
@@ -167,14 +154,11 @@ class PoissonSampling(MemorylessSampler):
     Reduces to `FullParticipation` for q = 1.
     """
 
-    rate: float
+    rate: PositiveShare
 
     references = ("mcmahan2018private",)
     importance_by_weight = True
     adjacency = "zero-out"
-
-    def __post_init__(self) -> None:
-        require_number(self, "rate", above=0, at_most=1)
 
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
         eligible = conditions.weights.nonzero().flatten()
@@ -201,7 +185,7 @@ class ScriptedSampler(MemorylessSampler):
     varies_by_round = True
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
+        super().__post_init__()
         if not is_client_lists(self.cohorts):
             raise field_error(self, "cohorts", "at least one list of client ids", self.cohorts)
         if not isinstance(self.importance, tuple):
@@ -259,12 +243,9 @@ class WeightedWithReplacement(MemorylessSampler):
     counts twice.
     """
 
-    cohort_size: int
+    cohort_size: Annotated[int, WholeRange(1, MOST_DRAWS)]
 
     references = ("wang2021fednova", "weng2025fedacs")
-
-    def __post_init__(self) -> None:
-        require_integer(self, "cohort_size", at_least=1, at_most=MOST_DRAWS)
 
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
         return draw_with_replacement(conditions.weights, self.cohort_size, key)

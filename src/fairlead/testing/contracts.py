@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from fairlead.aggregators.base import Aggregator
 from fairlead.algorithm import Algorithm
 from fairlead.clients.partitioners import Partitioner, SizePartitioner
-from fairlead.component import Component, parts_of
+from fairlead.component import Component, alternatives, parts_of
 from fairlead.conditions.devices import DeviceModel
 from fairlead.conditions.links import BernoulliLink, DriftingLink, LinkModel, ScriptedLink, SinusoidalLink
 from fairlead.conditions.timed_links import CombinedLink, OutageLink
@@ -25,7 +25,7 @@ from fairlead.corrections.compression import CompressedUpdate
 from fairlead.errors import FairleadError
 from fairlead.optimizers.base import Exponential, Optimizer, Schedule
 from fairlead.optimizers.descent import SGD
-from fairlead.plain_data import alternatives, field_types, from_plain, is_required, settable_fields, to_plain
+from fairlead.plain_data import field_types, from_plain, is_required, settable_fields, to_plain
 from fairlead.samplers.base import Sampler
 from fairlead.samplers.fixed import ScriptedSampler, WeightedWithReplacement
 from fairlead.testing.client_checks import check_correction, check_optimizer, check_schedule

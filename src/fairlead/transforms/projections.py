@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from fairlead.client_table import PartState
-from fairlead.errors import require_number
-from fairlead.memory.update_memory import AwareMemory, remembered_part, with_remembered_part
+from fairlead.component import Positive
+from fairlead.memory.update_memory import AwareMemory, remembered_part, resolve_alpha, with_remembered_part
 from fairlead.numerics.rows import wide_sum
 from fairlead.records import ClientUpdates, Conditions, Limit, Transformed
 from fairlead.transforms.base import DirectionTransform
@@ -20,12 +20,9 @@ class Clip(DirectionTransform):
     Reduces to no change while ‖d‖ ≤ `bound`. The record has the factor.
     """
 
-    bound: float
+    bound: Positive
 
     stage = "aggregate"
-
-    def __post_init__(self) -> None:
-        require_number(self, "bound", above=0)
 
     def transform(
         self, direction: Tensor, updates: ClientUpdates, state: PartState, conditions: Conditions
@@ -53,14 +50,11 @@ class Extrapolation(DirectionTransform):
     the updates do not: only ε then bounds η_g, and models may circle the minimum.
     """
 
-    eps: float = 1e-3
+    eps: Positive = 1e-3
 
     references = ("jhunjhunwala2023fedexp",)
     stage = "aggregate"
     needs_single_updates = True
-
-    def __post_init__(self) -> None:
-        require_number(self, "eps", above=0)
 
     def transform(
         self, direction: Tensor, updates: ClientUpdates, state: PartState, conditions: Conditions
@@ -101,6 +95,10 @@ class AwareProjection(AwareMemory, DirectionTransform):
     needs_descent = True
     needs_single_updates = True
     hides_weights = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        resolve_alpha(self)
 
     def transform(
         self, direction: Tensor, updates: ClientUpdates, state: PartState, conditions: Conditions

@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from fairlead.component import Component
-from fairlead.errors import field_error, require_integer, require_number
+from fairlead.component import Component, NotNegative, PositiveCount
+from fairlead.errors import field_error
 
 ADDRESS = re.compile(r"auto|(?P<host>[\w.-]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
 
@@ -19,13 +19,12 @@ class RayCluster(Component):
     which it occupies as many CPUs; `gpus` that each actor occupies, a part of one if several share it.
     """
 
-    actors: int
+    actors: PositiveCount
     address: str | None = None
-    threads: int = 1
-    gpus: float = 0.0
+    threads: PositiveCount = 1
+    gpus: NotNegative = 0.0
 
     def __post_init__(self) -> None:
-        require_integer(self, "actors", "threads", at_least=1)
-        require_number(self, "gpus", at_least=0)
+        super().__post_init__()
         if self.address is not None and not ADDRESS.fullmatch(str(self.address)):
             raise field_error(self, "address", "None, 'auto' or 'host:port'", self.address)
