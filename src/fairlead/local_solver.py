@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fairlead.component import Component, MethodPart, Positive, WholeRange
-from fairlead.corrections.base import Correction, LocalOutcome, LocalResult
+from fairlead.corrections.base import Correction, Extent, LocalOutcome, LocalResult
 from fairlead.corrections.compression import CompressedUpdate
 from fairlead.corrections.personal import OwnParameters
 from fairlead.errors import ClashError, FieldError
@@ -122,14 +122,22 @@ class LocalSolver(Component):
         return (*(self.personal.corrections if self.personal else ()), *self.corrections)
 
     @property
+    def _extents(self) -> dict[str, Extent]:
+        """All that a client keeps between its rounds, and how much of it."""
+        found: dict[str, Extent] = {} if self.personal is None else self.personal._extents
+        for correction in self.corrections:
+            found |= correction.memory_extent
+        return found | dict.fromkeys(self.optimizer.kept, "scalar")
+
+    @property
     def memory_names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(n for c in self._keepers for n in c.memory_extent))
+        return tuple(self._extents)
 
     @property
     def step_memory(self) -> tuple[str, ...]:
         """Names of the memory that local steps read: without that of `personal`, and without running statistics."""
         extents = (item for c in self.step_corrections for item in c.memory_extent.items())
-        return tuple(name for name, extent in extents if extent != "buffers")
+        return (*(name for name, extent in extents if extent != "buffers"), *self.optimizer.kept)
 
     @property
     def step_corrections(self) -> tuple[Correction, ...]:
@@ -174,21 +182,24 @@ class LocalSolver(Component):
     def memory_dims(self, num_parameters: int, num_buffers: int) -> dict[str, int]:
         """Length of the row that a client remembers under each name; nothing is remembered under length 0."""
         lengths = {"vector": num_parameters, "buffers": num_buffers, "scalar": 1}
-        dims = {n: lengths[e] for c in self._keepers for n, e in c.memory_extent.items()}
-        return {name: dim for name, dim in dims.items() if dim}
+        return {name: lengths[extent] for name, extent in self._extents.items() if lengths[extent]}
 
     def start(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> LocalState:
         """State before the first local step; `anchor` (..., d) has a row per client."""
         local, optimizer = self.optimizer.start(anchor, self._own_start(anchor, memory, shared))
-        return LocalState(local, optimizer, memory)
+        return LocalState(local, optimizer | {name: memory[name] for name in self.optimizer.kept}, memory)
 
     def position(self, state: LocalState) -> Tensor:
         """The parameters that a client has reached."""
         return self.optimizer.position(state.local, state.optimizer)
 
+    def kept(self, state: LocalState) -> Tensor:
+        """The numbers that the optimizer leaves for a client's next round, (..., k)."""
+        return torch.cat([state.optimizer[name] for name in self.optimizer.kept], dim=-1)
+
     def used(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
         """The model that a client uses between rounds, (..., d)."""
-        return self.optimizer.used(anchor, self._own_start(anchor, memory, shared))
+        return self.optimizer.used(anchor, self._own_start(anchor, memory, shared), memory)
 
     def _own_start(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
         local = anchor
@@ -244,7 +255,7 @@ class LocalSolver(Component):
 
     def after_round(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
         """Memory of clients that arrived, once aggregate and new global parameters are known."""
-        adopted: dict[str, Tensor] = {}
+        adopted = dict(memory)
         for correction in self._keepers:
             own = {name: memory[name] for name in correction.memory_extent if name in memory}
             adopted.update(correction.after_round(own, params, direction))

@@ -131,6 +131,7 @@ PERSONAL = {
     "pfedme": fl.presets.pfedme(lr=0.1, mu=2.0, batch_size=5, inner_steps=2),
     "per_fedavg": fl.presets.per_fedavg(lr=0.1, batch_size=5, epochs=2, inner_lr=0.05, delta=0.01),
     "apfl": fl.presets.apfl(lr=0.1, mix=0.4, batch_size=5, epochs=2),
+    "adaptive apfl": fl.presets.apfl(lr=0.1, mix=0.4, adaptive=True, batch_size=5, epochs=2),
 }
 
 

@@ -78,6 +78,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("per_fedavg", {"inner_lr": 0.4, "delta": 0.1}),
     ("apfl", {"mix": 0.3, "steps": 4}),
     ("apfl", {"mix": 1.0}),
+    ("apfl", {"mix": 0.3, "steps": 4, "adaptive": True}),
+    ("apfl", {"mix": 0.9, "adaptive": True}),
 ]
 NAMES = {(): (), (2,): ("tail",), (0, 1, 2): ("*",)}
 
@@ -120,7 +122,9 @@ def test_two_clients_by_hand() -> None:
 
     FedAvg: y = (0, 2), x¹ = 1; then y = (½, 2½), x² = 1½. Ditto with μ = 1: v_i ← v_i − ½((v_i − c_i) + (v_i − x)) is
     (c_i + x)/2: (0, 2) after round 1 and (½, 2½) after round 2. FedPer that keeps all: y stays on the client, (0, 2),
-    then (0, 3), and x stays 0. Fine-tuning by one step from x² = 1½ gives (¾, 2¾).
+    then (0, 3), and x stays 0. Fine-tuning by one step from x² = 1½ gives (¾, 2¾). Adaptive APFL from α = ½: v = (0, 1)
+    after round 1, in which v = w leaves α alone; in round 2, α₀ = ½ − ½(0 − 1)½ = ¾, α₁ = ½ since v = x = 1, and
+    v = (−⅛, 1¾).
     """
     data = fl.ClientData.from_lists(
         [torch.tensor([[[1.0, center]]]) for center in (0.0, 4.0)], [torch.zeros(1)] * 2
@@ -135,6 +139,8 @@ def test_two_clients_by_hand() -> None:
     assert models(fl.presets.ditto(lr=0.5, mu=1.0)) == (1.5, [0.5, 2.5])
     assert models(fl.presets.fedper(lr=0.5, own=("*",))) == (0.0, [0.0, 3.0])
     assert models(fl.presets.fedavg_finetuned(lr=0.5)) == (1.5, [0.75, 2.75])
+    mixed = [0.75 * -0.125 + 0.25 * 1.5, 0.5 * 1.75 + 0.5 * 1.5]
+    assert models(fl.presets.apfl(lr=0.5, mix=0.5, adaptive=True)) == (1.5, mixed)
 
 
 def network(norm: nn.Module | None = None) -> fl.SimulatedWorld:

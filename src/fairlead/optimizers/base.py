@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
@@ -127,6 +128,11 @@ class Optimizer(Component, ABC):
         """The batches of a cycle of gradients, by number from 0: one batch and one gradient for most."""
         return (0,)
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Numbers in the state that a client keeps between its rounds; zero at first."""
+        return ()
+
     def start(self, anchor: Tensor, own: Tensor) -> Stepped:
         """Where a client that starts from `own` takes its first gradient, and the state before it."""
         return own, self.init(own)
@@ -135,8 +141,8 @@ class Optimizer(Component, ABC):
         """The parameters that a client has reached: `params`, unless gradients are taken elsewhere."""
         return params
 
-    def used(self, anchor: Tensor, own: Tensor) -> Tensor:
-        """The model that a client uses if it has trained `own`."""
+    def used(self, anchor: Tensor, own: Tensor, kept: Mapping[str, Tensor]) -> Tensor:
+        """The model that a client uses if it has trained `own`; `kept` has the numbers that it keeps."""
         return own
 
     def step_(self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor) -> None:

@@ -4,6 +4,7 @@ Local steps follow a cycle of gradients: `params` are the point of the next one,
 client has reached.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -114,16 +115,18 @@ class MixedSGD(Optimizer):
     """Trains a model whose mixture with the global one is used (APFL, Deng et al. 2020).
 
         w ← w − η ∇F_i(w; D),   v ← v − η α ∇F_i(α v + (1 − α) w; D)        both gradients at the old w and v
+        α ← clip(α − η ⟨v − w, ∇F_i(α v + (1 − α) w; D)⟩, 0, 1)            `adaptive`, in the first step of a round
 
     Symbols: η `lr`, α `mix`; w starts at the anchor, v at the client's own model (`OwnParameters`). The client uses
-    α v + (1 − α) x.
+    α v + (1 − α) x. With `adaptive`, α starts at `mix`, and every client learns its own and keeps it.
 
-    Reduces to the global model for α = 0. For α = 1, v is trained on the client's data alone.
+    Reduces to the global model for fixed α = 0. For fixed α = 1, v is trained on the client's data alone.
 
-    Differs from the paper's adaptive version: α is fixed, as in the paper's theorems.
+    Differs from the released code, where `adaptive` also pulls α to 0, by 0.02 α.
     """
 
     mix: float = 0.5
+    adaptive: bool = False
 
     references = ("deng2020apfl",)
     linear = False
@@ -133,21 +136,42 @@ class MixedSGD(Optimizer):
         super().__post_init__()
         require_number(self, "mix", at_least=0, at_most=1)
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        return ("mix_shift",) if self.adaptive else ()
+
     def init(self, params: Tensor) -> OptimizerState:
-        return {"own": params, "shared": params, "phase": torch.zeros_like(params[..., :1])}
+        number = torch.zeros_like(params[..., :1])
+        if not self.adaptive:
+            return {"own": params, "shared": params, "phase": number}
+        # The first two phases of a round lie below 0.
+        own = {"gap": torch.zeros_like(params), "mix_shift": number}
+        return {"own": params, "shared": params, "phase": number - 2, **own}
 
     def start(self, anchor: Tensor, own: Tensor) -> Stepped:
-        return anchor, {**self.init(own), "shared": anchor}
+        gap = {"gap": own - anchor} if self.adaptive else {}
+        return anchor, {**self.init(own), "shared": anchor, **gap}
 
     def step(self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor) -> Stepped:
-        gradient, first = self.penalized(params, gradient), state["phase"] == 0
+        gradient, phase, mix = self.penalized(params, gradient), state["phase"], self._mix(state)
+        first = phase % 2 == 0
         shared = torch.where(first, state["shared"] - lr * gradient, state["shared"])
-        own = torch.where(first, state["own"], state["own"] - lr * self.mix * gradient)
-        query = torch.where(first, self.used(params, own), shared)
-        return query, {"own": own, "shared": shared, "phase": 1 - state["phase"]}
+        own = torch.where(first, state["own"], state["own"] - lr * mix * gradient)
+        query = torch.where(first, self.used(params, own, state), shared)
+        slots = {"own": own, "shared": shared, "phase": torch.where(phase < 0, phase + 1, 1 - phase)}
+        if self.adaptive:
+            slope = (state["gap"] * gradient).sum(-1, keepdim=True, dtype=torch.float64).to(gradient)
+            learned = (mix - lr * slope).clamp(0, 1) - self.mix
+            slots |= {"gap": state["gap"], "mix_shift": torch.where(phase == -1, learned, state["mix_shift"])}
+        return query, slots
 
     def position(self, params: Tensor, state: OptimizerState) -> Tensor:
         return state["own"]
 
-    def used(self, anchor: Tensor, own: Tensor) -> Tensor:
-        return self.mix * own + (1 - self.mix) * anchor
+    def used(self, anchor: Tensor, own: Tensor, kept: Mapping[str, Tensor]) -> Tensor:
+        mix = self._mix(kept)
+        return mix * own + (1 - mix) * anchor
+
+    def _mix(self, kept: Mapping[str, Tensor]) -> float | Tensor:
+        """α of each client. Its distance from `mix` is kept, since clients begin with zeros."""
+        return self.mix + kept["mix_shift"] if self.adaptive else self.mix

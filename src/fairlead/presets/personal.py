@@ -129,10 +129,15 @@ def per_fedavg(
 
 
 @method("deng2020apfl")
-def apfl(*, mix: float = 0.5, **clients: Unpack[ClientSide]) -> Algorithm:
-    """FedAvg, and for every client a model of its own that it uses mixed with the global one (Deng et al. 2020)."""
+def apfl(*, mix: float = 0.5, adaptive: bool = False, **clients: Unpack[ClientSide]) -> Algorithm:
+    """FedAvg, and for every client a model of its own that it uses mixed with the global one (Deng et al. 2020).
+
+    The own model has the share `mix`, from which each client learns its own if `adaptive`.
+    """
     solver = solver_of(clients)
-    own = replace(_following(solver, MixedSGD, mix=mix), corrections=(OwnParameters(("*",)),))
+    own = replace(
+        _following(solver, MixedSGD, mix=mix, adaptive=adaptive), corrections=(OwnParameters(("*",)),)
+    )
     return Algorithm(replace(solver, personal=own), sampler_of(clients), WeightedMean())
 
 

@@ -194,22 +194,29 @@ def apfl(
     script: Script,
     *,
     mix: float = 0.5,
+    adaptive: bool = False,
     steps: int = 1,
     models: Models | None = None,
     **solver: Unpack[Solver],
 ) -> Array:
-    """Deng et al. 2020, Algorithm 1 with fixed α; `steps` of w and v a round, of which v stays with the client."""
+    """Deng et al. 2020, Algorithm 1; `steps` of w and v a round, of which v stays with the client.
+
+    Adaptive: α ← α − η⟨v − w, ∇f(αv + (1 − α)w)⟩ once a round, from the v, w and gradient of its first step.
+    """
     path, lr = follow(script, solver, Round.mean), solver["lr"]
     before = [script.start, *path]
     v: Models = {}
+    alpha = dict.fromkeys(range(script.num_clients), mix)
     for round in script.rounds():
         for i in round.received:
             w = before[round.number]
             own = v.get(i, w)
-            for _ in range(steps):
-                mixed = mix * own + (1 - mix) * w
-                w = w - lr * script.gradient(i, w)
-                own = own - lr * mix * script.gradient(i, mixed)
+            for step in range(steps):
+                a = alpha[i]
+                gradient = script.gradient(i, a * own + (1 - a) * w)
+                if adaptive and step == 0:
+                    alpha[i] = min(max(a - lr * float((own - w) @ gradient), 0.0), 1.0)
+                w, own = w - lr * script.gradient(i, w), own - lr * a * gradient
             v[i] = own
-    _all_models(script, models, lambda i: mix * v.get(i, path[-1]) + (1 - mix) * path[-1])
+    _all_models(script, models, lambda i: alpha[i] * v.get(i, path[-1]) + (1 - alpha[i]) * path[-1])
     return path

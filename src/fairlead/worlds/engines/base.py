@@ -250,6 +250,8 @@ class LocalReturns(NamedTuple):
     """How it was computed."""
     anchor_gradient: Tensor | None = None
     """(m, d) ∇F_i at the anchor; None if no correction needs it."""
+    kept: Tensor | None = None
+    """(m, k) numbers that the optimizer leaves for the next round; None if there are none."""
 
     @staticmethod
     def empty(order: WorkOrder, num_clients: int) -> "LocalReturns":
@@ -257,7 +259,9 @@ class LocalReturns(NamedTuple):
         delta = order.anchor.new_empty((num_clients, len(order.anchor)))
         buffers = order.buffers.new_empty((num_clients, len(order.buffers)))
         gradient = torch.empty_like(delta) if order.solver.needs_anchor_gradient else None
-        return LocalReturns(delta, delta.new_empty(num_clients), buffers, (), gradient)
+        names = order.solver.optimizer.kept
+        kept = delta.new_empty((num_clients, len(names))) if names else None
+        return LocalReturns(delta, delta.new_empty(num_clients), buffers, (), gradient, kept)
 
     @staticmethod
     def joined(parts: "Sequence[LocalReturns]") -> "LocalReturns":
@@ -265,18 +269,20 @@ class LocalReturns(NamedTuple):
         if len(parts) == 1:
             return parts[0]
         gradients = [part.anchor_gradient for part in parts if part.anchor_gradient is not None]
+        kept = [part.kept for part in parts if part.kept is not None]
         return LocalReturns(
             torch.cat([part.delta for part in parts]),
             torch.cat([part.loss for part in parts]),
             torch.cat([part.buffers for part in parts]),
             PathRun.tally(run for part in parts for run in part.ran),
             torch.cat(gradients) if gradients else None,
+            torch.cat(kept) if kept else None,
         )
 
     @property
     def rows(self) -> tuple[Tensor | None, ...]:
         """All tensors."""
-        return self.delta, self.loss, self.buffers, self.anchor_gradient
+        return self.delta, self.loss, self.buffers, self.anchor_gradient, self.kept
 
 
 class LaneBatch(NamedTuple):

@@ -68,7 +68,10 @@ class GraphEngine(AsyncEngine):
         joined = LocalReturns.joined([self._run(objective, jobs.some(group)) for group in groups])
         places = torch.tensor([job for group in groups for job in group]).argsort().to(joined.delta.device)
         return joined._replace(
-            delta=joined.delta[places], loss=joined.loss[places], buffers=joined.buffers[places]
+            delta=joined.delta[places],
+            loss=joined.loss[places],
+            buffers=joined.buffers[places],
+            kept=None if joined.kept is None else joined.kept[places],
         )
 
     def _run(self, objective: Objective, jobs: LocalJobs) -> LocalReturns:

@@ -205,16 +205,20 @@ class LaneBlock:
             starting[slot.start].append(slot)
             ending[slot.end].append(slot)
         held, moved = self.solver.position(self.state).unbind(), delta.unbind()
+        names = self.solver.optimizer.kept
+        kept = delta.new_zeros((len(jobs), len(names))) if names else None
         for start, end, width in plan.segments:
             if start in starting:
                 self._place(starting[start], jobs)
             advance(start, end, width)
             for slot in ending[end]:
                 torch.sub(held[slot.lane], self.anchor, out=moved[slot.job])
+                if kept is not None:
+                    kept[slot.job] = self.solver.kept(self.state)[slot.lane]
         order = self._gradient_of.order
         delta = delta if order is None else order.restored(delta)
         loss = _mean_losses(plan, self.losses[: plan.ticks, : len(plan.loads)])
-        return LocalReturns(delta, loss, jobs.buffers.expand(len(jobs), -1), (ran,))
+        return LocalReturns(delta, loss, jobs.buffers.expand(len(jobs), -1), (ran,), kept=kept)
 
     def load(self, jobs: LocalJobs, schedule: LaneSchedule) -> None:
         """Take over the vectors of a round, and what its lanes read."""

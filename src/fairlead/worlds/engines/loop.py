@@ -97,13 +97,14 @@ class LoopEngine(WholePath):
     per_core: bool = False
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalReturns:
-        anchor, num_jobs = jobs.anchor, len(jobs)
+        anchor, num_jobs, names = jobs.anchor, len(jobs), jobs.steps.solver.optimizer.kept
         workers = Workers.for_jobs(jobs.steps.num_steps, heavy=True)
         results = LocalReturns(
             anchor.new_zeros((num_jobs, len(anchor))),
             anchor.new_zeros(num_jobs),
             jobs.buffers.expand(num_jobs, -1).clone(),
             (self.ran(anchor, workers.number if self.per_core else 1),),
+            kept=anchor.new_zeros((num_jobs, len(names))) if names else None,
         )
         objective.model.module.train()
         if not self.per_core:
@@ -147,4 +148,6 @@ def _train(objective: Objective, jobs: LocalJobs, job: int, results: LocalReturn
         state = solver.step(state, gradient, anchor, jobs.shared, step_lrs[step])
         results.loss[job] += step_loss
     results.delta[job] = solver.position(state) - anchor
+    if results.kept is not None:
+        results.kept[job] = solver.kept(state)
     results.loss[job] /= len(batches)
