@@ -189,7 +189,10 @@ def finish_work(
     """Apply the corrections to finished local work; `draws` (m, 1) are keys of random numbers, if they need any."""
     solver, buffers = order.solver, returns.buffers
     if returns.kept is not None:
-        memory = {**memory, **dict(zip(solver.optimizer.kept, returns.kept.split(1, dim=1), strict=True))}
+        memory = {
+            **memory,
+            **dict(zip(solver.optimizer.kept, torch.split(returns.kept, 1, dim=1), strict=True)),
+        }
     if not solver.corrections:
         return FinishedWork(returns.delta, memory, {}, buffers)
 
