@@ -242,7 +242,7 @@ class TestCsv:
     def test_without_clients_a_partitioner_is_needed(self, write: Write) -> None:
         source = fl.CsvTable(write("x,y\n1,0\n2,1\n"), "y")
         with pytest.raises(
-            FieldError, match=r"CsvTable.num_clients is missing, because the data name no clients"
+            FieldError, match=r"CsvTable needs num_clients and partition, because the data name"
         ):
             source.load(KEY)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64encode
 from hashlib import sha256
@@ -251,3 +252,13 @@ def test_every_table_of_figures_can_be_saved(tmp_path: Path) -> None:
     assert files == {f"{table.name}.csv": csv_table(table, labels) for table in tables} | {
         f"{table.name}.tex": latex_table(table, labels) for table in tables
     }
+
+
+def test_a_run_with_a_notice_tells_the_weights_of_its_end(tmp_path: Path) -> None:
+    """The notice is of the round in which it was first given."""
+    run = fabricate(tmp_path / "fedavg-0", Made("fedavg", steps=(3, 1)))
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps({**summary, "notice": "After 10 rounds, early."}))
+    _, page = page_of(tmp_path)
+    (notice,) = page.all("p", class_="notice")
+    assert notice.text.startswith("Over 2 rounds, 50.0% of the objective's weight was misplaced")

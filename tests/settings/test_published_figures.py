@@ -343,5 +343,5 @@ def test_settings_with_data_of_their_own_deal_nothing() -> None:
 
 def test_settings_of_natural_clients_need_data_that_name_them() -> None:
     source = fl.settings.consensus_femnist().deal(fl.Digits())
-    with pytest.raises(FieldError, match=r"Digits\.num_clients is missing, because the data name no clients"):
+    with pytest.raises(FieldError, match=r"Digits needs num_clients, because the data name no clients"):
         source.load(KEY)

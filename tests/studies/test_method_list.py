@@ -92,6 +92,7 @@ def test_fedavg_is_fedavg_and_the_own_algorithm_is_another_row(
         assert found["study"].experiment == fl.load_experiment(tmp_path / "study.toml")
         assert found["study"].experiment.algorithm != plain
         assert found["study"].from_spec == {"algorithm": "whole"}
+        assert found["fedavg"].from_spec["not_taken"] == ("transforms" if spec == TRANSFORM else "server")
 
 
 def test_each_method_says_what_it_took_from_the_spec(tmp_path: Path) -> None:
@@ -104,12 +105,14 @@ def test_each_method_says_what_it_took_from_the_spec(tmp_path: Path) -> None:
         "steps": 3,
         "batch_size": 32,
         "cohort_size": 4,
+        "not_taken": "server, corrections",
     }
     assert found["fedavg:lr=0.2:steps=5"].from_spec == {
         "optimizer": "SGD",
         "schedule": "InverseSquareRoot",
         "batch_size": 32,
         "cohort_size": 4,
+        "not_taken": "server, corrections",
     }
     assert found["fedavg:lr=0.2:steps=5"].experiment.algorithm.solver.steps == 5
 

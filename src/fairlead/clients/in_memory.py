@@ -45,6 +45,7 @@ class InMemory(PooledSource):
             pool = _pool_of(self, "data", self.data)
             if self.test is not None:
                 pool = _with_test(pool, _pool_of(self, "test", self.test))
+            self._refuse_nobody(pool)
             for name, value in (("data", pool), ("test", None), ("digest", _digest(pool))):
                 object.__setattr__(self, name, value)
         elif not self.digest:

@@ -141,10 +141,7 @@ class PooledSource(ClientSource, ABC):
 
     def load(self, key: Key | int) -> FederatedData:
         pool, key = self.pool(), Key.of(key)
-        if self.num_clients is None and pool.natural is None:
-            raise FieldError(
-                f"{type(self).__name__}.num_clients is missing, because the data name no clients."
-            )
+        self._refuse_nobody(pool)
         if pool.test_inputs is None and not self.holdout:
             pool = self._hold_out(pool, key.fold("test"))
         deal = partial(
@@ -170,6 +167,15 @@ class PooledSource(ClientSource, ABC):
             if held_out is not None:
                 held_out = skew.apply(held_out, own.fold("holdout"))
         return FederatedData(train, held_out if test is None else test, held_out=held_out)
+
+    def _refuse_nobody(self, pool: Pool) -> None:
+        """Raise if neither the data nor the fields say who owns the examples."""
+        missing = [name for name in ("num_clients", "partition") if getattr(self, name) is None]
+        if pool.natural is None and missing:
+            raise FieldError(
+                f"{type(self).__name__} needs {' and '.join(missing)}, because the data name no clients: give the "
+                "client of each example, or for example num_clients=10 and partition=IidPartitioner()."
+            )
 
     def _hold_out(self, pool: Pool, key: Key) -> Pool:
         """The same examples with some of them as test set."""

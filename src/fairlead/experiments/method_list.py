@@ -1,7 +1,7 @@
 """The methods of a comparison: presets on the client side of a spec, the spec's own algorithm, and other specs."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
@@ -28,9 +28,12 @@ from fairlead.optimizers.personal import MetaSGD, MixedSGD, MoreauSGD
 from fairlead.plain_data import Plain, refuse_unknown, settable_fields, to_plain
 from fairlead.presets import METHODS, ClientSide, method_named, needed_arguments
 from fairlead.samplers.base import Sampler
+from fairlead.samplers.fixed import FullParticipation
 
 _PERSONAL = (MetaSGD, MixedSGD, MoreauSGD)
 """Optimizers that are a part of their method."""
+_SERVER_SIDE = ("aggregator", "transforms", "server", "calibrate", "privacy", "secure_aggregation")
+"""Fields of an algorithm that presets do not take from a spec."""
 WHOLE: Mapping[str, Label] = {"algorithm": "whole"}
 """Taken from the spec by its own algorithm."""
 
@@ -195,7 +198,21 @@ def on_client_side(
         "cohort_size": "all",
         **cohort,
     }
-    return algorithm, {name: _label(value) for name, value in taken.items() if name not in given}
+    labels = {name: _label(value) for name, value in taken.items() if name not in given}
+    return algorithm, labels | _not_taken(own, algorithm, given)
+
+
+def _not_taken(own: Algorithm, algorithm: Algorithm, given: Collection[str]) -> dict[str, Label]:
+    """The parts of an own algorithm beyond plain FedAvg that a preset does not have."""
+    usual, left = replace(own.solver, corrections=(), personal=None), list[str]()
+    for its, other, plain in ((own, algorithm, Algorithm(own.solver)), (own.solver, algorithm.solver, usual)):
+        for name in ("corrections", "personal") if its is own.solver else _SERVER_SIDE:
+            value = getattr(its, name)
+            if name not in given and value not in (getattr(plain, name), getattr(other, name)):
+                left.append(name)
+    if type(own.sampler) not in (FullParticipation, type(algorithm.sampler)):
+        left.append("sampler")
+    return {"not_taken": ", ".join(left)} if left else {}
 
 
 def _first_name(value: str) -> str:

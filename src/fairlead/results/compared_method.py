@@ -187,7 +187,8 @@ def compare(
     `minimize` that less of it is better; `target` is a value of it to reach. Without a `folder` the runs stay in
     memory, and `on_round` gets the name and the record of each round. With a `folder` each run has its own in it, as
     `fairlead compare` writes them: calling `compare` again resumes interrupted runs and skips finished ones, and
-    `jobs` runs are executed at a time, in processes of their own. `tune`, such as {"lr": [0.01, 0.1]}, first tries
+    `jobs` runs are executed at a time, in processes of their own; a script with `jobs` above 1 must call this under
+    `if __name__ == "__main__":`. `tune`, such as {"lr": [0.01, 0.1]}, first tries
     every method at each of these values on `tune_seeds` other seeds, and compares each at its best; the record is in
     `summary.tunings`, and `on_round` gets none of these rounds. `progress` shows bars, by default in notebooks and
     on terminals.

@@ -157,12 +157,13 @@ class Study:
         for method in self.methods:
             taken = method.runs[0].from_spec
             if taken is not None:
-                what = ", ".join(f"{name} {value}" for name, value in taken.items()) or "nothing"
-                text = "the whole algorithm" if taken.get("algorithm") == "whole" else what
-                groups.setdefault(text, []).append(method.label)
-        takes = {what: "takes" if len(labels) == 1 else "take" for what, labels in groups.items()}
+                had = [f"{name} {value}" for name, value in taken.items() if name != "not_taken"]
+                what = "the whole algorithm" if taken.get("algorithm") == "whole" else ", ".join(had)
+                left = f"; not taken: {taken['not_taken']}" if "not_taken" in taken else ""
+                groups.setdefault(f"{what or 'nothing'} from the spec{left}", []).append(method.label)
         return " ".join(
-            f"{listed(found)} {takes[what]} {what} from the spec." for what, found in groups.items()
+            f"{listed(found)} {'takes' if len(found) == 1 else 'take'} {what}."
+            for what, found in groups.items()
         )
 
     @property
