@@ -181,6 +181,11 @@ def _round(algorithm: fl.Algorithm) -> Iterator[str]:
     yield typeset(f"{start}g = ∇F_i(y; D)")
     for correction in solver.corrections:
         yield _step(correction)
+        lines = [line for block in _equations(type(correction)) for line in block.splitlines()]
+        if 0 < sum("g ←" in line for line in lines) < len(lines) and not isinstance(
+            correction, fl.OwnParameters
+        ):
+            yield "The line for g holds in every step, the others after the last one."
     yield _step(solver.optimizer)
     if not any(isinstance(each, fl.OwnParameters | fl.StaleStart) for each in solver.corrections):
         yield "It sends the change of its parameters:"

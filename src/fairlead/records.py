@@ -429,7 +429,7 @@ class Limit(NamedTuple):
 
 @dataclass(frozen=True)
 class ServerState:
-    """All that the next round needs, and therefore all that a checkpoint holds."""
+    """Everything that the next round needs, and that a checkpoint holds."""
 
     round: int
     params: Tensor

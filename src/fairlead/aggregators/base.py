@@ -87,7 +87,7 @@ def refuse_claimed_weights(aggregator: Aggregator) -> None:
 
 
 class LinearAggregator(Aggregator, ABC):
-    """Family of weighted sums Σ_R coefficient_i Δ_i: `coefficients` is all that they need.
+    """Family of weighted sums Σ_R coefficient_i Δ_i: a subclass implements `coefficients`.
 
     Coefficients may depend on the cohort, the arrivals, their work and their examples, and must not depend on the
     updates. Mean coefficients follow from them, unless they depend on losses or on facts that a world does not know

@@ -218,7 +218,9 @@ class RememberedMean(Aggregator):
 class FedAWARE(AwareMemory, Aggregator):
     """Follows the shortest vector in the hull of all clients' moving-averaged updates (Zeng 2025, Algorithm 1).
 
-        m_i ← (1 − α) m_i + α Δ_i  for i ∈ R,    λ = argmin ‖Σ λ_j m_j‖² over the simplex,    d = Σ λ_j m_j
+        m_i ← (1 − α) m_i + α Δ_i  for i ∈ R
+        λ = argmin ‖Σ λ_j m_j‖² over the simplex,    d = Σ λ_j m_j        (rows = "raw")
+        λ = argmin ‖Σ λ_j u_j‖² + ρ‖λ‖² over the simplex,    u_j = m_j/‖m_j‖,    d = Σ λ_j u_j        (rows = "unit")
 
     Symbols: R the clients that arrived, Δ_i = −g_i their updates (the papers subtract Σ λ_j m_j of g_i, here
     it is added), α `alpha`, m_j the server's memory of client j, d the direction. Zeng 2023 writes α for 1 − α:

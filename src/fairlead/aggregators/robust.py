@@ -90,7 +90,7 @@ class TrimmedMean(Aggregator):
 
 @dataclass(frozen=True)
 class NormBoundedMean(Aggregator):
-    """Averages updates none of which is longer than a bound (Sun et al. 2019).
+    """Averages updates after shortening them to a bound (Sun et al. 2019).
 
         Σ_R p̂_i Δ_i·min(1, b/‖Δ_i‖)
 

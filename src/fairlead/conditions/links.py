@@ -152,7 +152,7 @@ class TwoGroupLink(IndependentLink):
 
 @dataclass(frozen=True)
 class SinusoidalLink(IndependentLink):
-    """Bernoulli links whose quality comes and goes, as with the time of day.
+    """Bernoulli links whose quality varies periodically, as with the time of day.
 
         q_i(t) = drop_i + amplitude·sin(2π(t/period + φ_i))
 

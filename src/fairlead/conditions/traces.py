@@ -52,7 +52,7 @@ def trace_of(records: Iterable[RoundRecord]) -> list[TraceEntry]:
 
 
 def write_trace(path: str | PathLike[str], entries: Iterable[TraceEntry]) -> None:
-    """Write a trace as CSV or as JSON lines, as the ending of the name says."""
+    """Write a trace as CSV or as JSON lines, by the extension of the file."""
     file, entries = Path(path), list(entries)
     _require_suffix("A trace", file)
     used = [name for name in TraceEntry._fields if any(getattr(e, name) is not None for e in entries)]

@@ -97,7 +97,7 @@ class EqualWork(WorkModel):
 
 @dataclass(frozen=True)
 class FixedEpochs(EpochCounts):
-    """Each client its own number of epochs, the same in every round."""
+    """Each client does its own number of epochs, the same in every round."""
 
     epochs: PositiveCounts
 
@@ -109,7 +109,7 @@ class FixedEpochs(EpochCounts):
 
 @dataclass(frozen=True)
 class FixedSteps(StepCounts):
-    """Each client its own number of local steps, the same in every round."""
+    """Each client takes its own number of local steps, the same in every round."""
 
     steps: PositiveCounts
 
@@ -132,7 +132,7 @@ class _Ladder:
 
 @dataclass(frozen=True)
 class LadderEpochs(_Ladder, EpochCounts):
-    """Client i makes `first` + i·`increment` epochs in every round (Weng 2025 §I.3.1: 1, 3, ..., 39)."""
+    """Client i does `first` + i·`increment` epochs in every round (Weng 2025 §I.3.1: 1, 3, ..., 39)."""
 
     references = ("weng2025fedacs",)
 
@@ -356,7 +356,7 @@ class TimeBudget(WorkModel):
 
 @dataclass(frozen=True)
 class FixedBatchSizes(WorkModel):
-    """Each client its own batch size, the same in every round; `work` says how many epochs or steps.
+    """Each client has its own batch size, the same in every round; `work` sets epochs or steps.
 
     Reduces to `work` where all batch sizes are the solver's.
     """

@@ -218,7 +218,7 @@ def merged_tables(base: TomlTable, own: TomlTable) -> TomlTable:
 
 
 def to_toml(part: Experiment | Algorithm) -> str:
-    """TOML from which `from_toml` makes an equal value; presets and settings have long become parts."""
+    """TOML from which `from_toml` makes an equal value; presets and settings are written out as parts."""
     return tomli_w.dumps(to_plain(part, type(part)))
 
 

@@ -13,7 +13,7 @@ from fairlead.errors import DataError
 
 
 class Metric(Component, ABC):
-    """A figure over a whole set of examples, such as F1 or AUC, which is no mean of numbers per example.
+    """A figure over a whole set of examples, such as F1 or AUC, that is not a mean of numbers per example.
 
     `keep` takes from each batch the numbers of each example that the figure needs, and `value` computes the figure of
     all that was kept. Batches may be of any size; the examples of a client are a slice of those of all.

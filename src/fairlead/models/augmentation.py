@@ -38,7 +38,7 @@ class Augmentation(Component, ABC):
 
 @dataclass(frozen=True)
 class RandomCrop(Augmentation):
-    """Shifts an image by up to `padding` pixels each way, with zeros where nothing was.
+    """Shifts an image by up to `padding` pixels each way, and fills the gap with zeros.
 
         out[y, x] = in[y + dy, x + dx];  dy, dx ~ U{−padding, …, padding}
 

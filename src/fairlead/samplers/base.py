@@ -87,7 +87,7 @@ class Sampler(MethodPart, ABC):
 
 
 class MemorylessSampler(Sampler, ABC):
-    """Family of samplers without state: `draw` is all that they need."""
+    """Family of samplers without state: a subclass implements `draw`."""
 
     def init(self, population: Population) -> PartState:
         self.check(population)
