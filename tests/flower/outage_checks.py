@@ -102,6 +102,7 @@ def test_a_node_is_killed_and_comes_back(tmp_path: Path) -> None:
     with LocalFederation(tmp_path / "federation", _app(tmp_path, rounds, 120.0), 3) as federation:
         run = federation.submit({"folder": str(folder)})
         wait_for(lambda: rounds_in(folder) >= 1, _START, "the first round")
+        first = federation.nodes[0]
         federation.start_node(0)
         with Hold(tmp_path / "federation" / "memory", client) as held:
             held.wait(_START)
@@ -111,6 +112,7 @@ def test_a_node_is_killed_and_comes_back(tmp_path: Path) -> None:
         federation.start_node(client)
         wait_for(lambda: is_finished(folder), 2 * _START, "the end of the run")
         log = federation.server_log(run)
+    first.wait()
     assert sum("repeats the id of client 0, which is at node" in line for line in log.warnings) == 1
     (refusal,) = load_records(folder)[1].refused
     assert refusal.sentence.startswith(f"Client {client} failed: Flower's error ")
