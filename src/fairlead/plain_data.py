@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from weakref import WeakKeyDictionary
 
 from fairlead.component import Component, is_part, part_named, parts_of
 from fairlead.errors import ClashError, FieldError, a_or_an, did_you_mean, short
@@ -93,6 +94,9 @@ def part_class(declared: type[Component], table: Mapping[str, Plain], where: str
     return declared
 
 
+_TYPES: WeakKeyDictionary[type, dict[str, Any]] = WeakKeyDictionary()
+
+
 def settable_fields(cls: type[Component]) -> dict[str, dataclasses.Field[Any]]:
     """Fields of a part that a spec may set."""
     return {field.name: field for field in dataclasses.fields(typing.cast("Any", cls)) if _is_settable(field)}
@@ -105,7 +109,10 @@ def _is_settable(field: dataclasses.Field[Any]) -> bool:
 
 def field_types(cls: type) -> dict[str, Any]:
     """Declared types of a part's fields."""
-    return typing.get_type_hints(cls)
+    # Kept, because resolving them takes most of the time of reading a spec.
+    if cls not in _TYPES:
+        _TYPES[cls] = typing.get_type_hints(cls)
+    return _TYPES[cls]
 
 
 def refuse_unknown(keys: Sequence[str], known: Sequence[str], what: str, where: str) -> None:
