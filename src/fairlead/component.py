@@ -7,9 +7,9 @@ import inspect
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from torch import Tensor
@@ -116,8 +116,9 @@ class Component:
 
     def __post_init__(self) -> None:
         freeze_lists(self)
-        for field, declared in _declared_types(typing.cast("Any", type(self))).items():
-            _require_declared(self, field, declared)
+        ranged = declared_types(type(self)).ranged
+        for field in dataclasses.fields(typing.cast("Any", self)):
+            _require_declared(self, field.name, ranged[field.name])
 
 
 class MethodPart(Component):
@@ -171,11 +172,24 @@ def alternatives(declared: Any) -> tuple[Any, ...]:
     return get_args(declared) if get_origin(declared) in (Union, types.UnionType) else (declared,)
 
 
-@cache
-def _declared_types(cls: type) -> dict[str, Any]:
-    """Declared types of a part's fields, with the values that they take."""
-    hints = typing.get_type_hints(cls, include_extras=True)
-    return {field.name: hints[field.name] for field in dataclasses.fields(typing.cast("Any", cls))}
+class DeclaredTypes(NamedTuple):
+    """The types of a class's fields, resolved from their annotations."""
+
+    plain: dict[str, Any]
+    ranged: dict[str, Any]
+    """With the values that they take."""
+
+
+# Kept, because resolving types takes most of the time of reading a spec; weakly, so that own parts can be deleted.
+_DECLARED: WeakKeyDictionary[type, DeclaredTypes] = WeakKeyDictionary()
+
+
+def declared_types(cls: type) -> DeclaredTypes:
+    """Declared types of a part's fields."""
+    if cls not in _DECLARED:
+        plain, ranged = (typing.get_type_hints(cls, include_extras=extras) for extras in (False, True))
+        _DECLARED[cls] = DeclaredTypes(plain, ranged)
+    return _DECLARED[cls]
 
 
 def _require_declared(part: Component, field: str, declared: Any) -> None:

@@ -11,7 +11,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from fairlead.component import Component, alternatives, is_part, is_role, part_named, parts_of
+from fairlead.component import Component, alternatives, declared_types, is_part, is_role, part_named, parts_of
 from fairlead.errors import ClashError, FieldError, a_or_an, did_you_mean, short
 
 ValueT = TypeVar("ValueT")
@@ -97,8 +97,8 @@ def _is_settable(field: dataclasses.Field[Any]) -> bool:
 
 
 def field_types(cls: type) -> dict[str, Any]:
-    """Declared types of a part's fields."""
-    return typing.get_type_hints(cls)
+    """Declared types of a part's fields, without their ranges."""
+    return declared_types(cls).plain
 
 
 def refuse_unknown(keys: Sequence[str], known: Sequence[str], what: str, where: str) -> None:

@@ -225,7 +225,4 @@ def shortened(runs: Iterable[PlannedRun], rounds: int) -> list[PlannedRun]:
 def is_beyond(study: StudyFolder, run: PlannedRun) -> bool:
     """Whether the folder of a run holds the same one with more rounds."""
     store = study.store(run)
-    if store.is_free() or store.experiment().rounds <= run.experiment.rounds:
-        return False
-    store.refuse_another(run.experiment)
-    return True
+    return not store.is_free() and len(store.log()) > run.experiment.rounds

@@ -24,6 +24,8 @@ from fairlead.text import counted
 Label = str | int | float | bool
 
 _LONGEST_NAME = 100
+_INDENTED = 200
+"""Runs of an index that is written for people."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ class StudyFolder:
         )
 
     def _write(self, runs: Sequence[StudyRun]) -> None:
-        write_facts(self.index_file, [asdict(run) for run in runs])
+        # Indenting a long index takes longer than a short run.
+        write_facts(self.index_file, [asdict(run) for run in runs], None if len(runs) > _INDENTED else 2)
 
 
 class ListedMethod(NamedTuple):

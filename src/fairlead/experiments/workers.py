@@ -348,12 +348,14 @@ def run_study(
         if run.folder not in done:
             run.experiment.require_device()
     study.plan(planned)
+    settled = {run.folder for run in study.runs() if run.outcome == "finished"}
     outcomes = {run.folder: "waiting" for run in planned}
 
     def note(run: PlannedRun, event: Event) -> None:
         if isinstance(event, Ended):
             outcomes[run.folder] = event.outcome
-            study.settle(run, event.outcome)
+            if not (event.before and run.folder in settled):
+                study.settle(run, event.outcome)
         watch(run, event)
 
     ahead = []
