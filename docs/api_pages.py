@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import fairlead
+from fairlead.component import alternatives
 from fairlead.experiments.spec_fields import attribute_docs
 
 
@@ -185,7 +186,18 @@ def _returned(signature: inspect.Signature) -> str:
 
 
 def _type_name(annotation: Any) -> str:
-    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    """A type, with the range of a field in words."""
+    if isinstance(annotation, str):
+        return annotation
+    options = alternatives(annotation)
+    if len(options) > 1:
+        return " | ".join("None" if option is type(None) else _type_name(option) for option in options)
+    ranges = ", ".join(repr(repr(each)) for each in getattr(annotation, "__metadata__", ()))
+    return (
+        f"Annotated[{_type_name(annotation.__origin__)}, {ranges}]"
+        if ranges
+        else inspect.formatannotation(annotation)
+    )
 
 
 def _attributes(cls: type) -> Iterator[str]:

@@ -64,6 +64,9 @@ class FigureRange(NamedTuple):
     low: float = 0.0
     high: float = LARGEST
 
+    def __repr__(self) -> str:
+        return self.constraint
+
     def require(self, part: object, field: str) -> None:
         """Refuse another value."""
         value = getattr(part, field)
