@@ -20,8 +20,8 @@ from test_import_order import LAYERS, MODULES, imports_of
 import fairlead
 
 LIMITS = {
-    "files": 221,
-    "code lines": 35_050,
+    "files": 223,
+    "code lines": 35_670,
     "share of imports": 0.10,
     "chain": 25,
     "modules of a round": 60,
