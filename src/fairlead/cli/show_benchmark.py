@@ -133,7 +133,8 @@ def run_benchmark(
         chosen = {cell: chosen_methods(settings[cell.name], found[cell.name]) for cell in cells}
         planned = [run for cell in cells for run in planned_results(cell, chosen[cell], suite.seeds)]
         run(planned, "Results", keep=False)
-    summaries = _summaries(study, [*planned, *trials], entrants[0].name)
+    by_name = {each.setting: each for each in _summaries(study, [*planned, *trials], entrants[0].name)}
+    summaries = [by_name[cell.name] for cell in cells]
     for summary in summaries:
         lost = [tuning.method for tuning in summary.tunings if not tuning.chosen]
         outcomes |= {f"{summary.setting}/{name}": "failed" for name in lost}
