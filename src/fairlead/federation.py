@@ -251,9 +251,7 @@ class Federation(Displayed):
         each = {"loss": own.client_loss or (), **own.client_metrics}
         clients = {f"personal_{name}": values for name, values in each.items()}
         return replace(
-            found,
-            metrics={**found.metrics, **metrics},
-            client_metrics={**found.client_metrics, **clients},
+            found, metrics={**found.metrics, **metrics}, client_metrics={**found.client_metrics, **clients}
         )
 
     # Diagnostics read a federation and are loaded on demand: no round needs them.

@@ -29,11 +29,7 @@ if TYPE_CHECKING:
 PresetArgument = float | int | bool | None
 Arguments = Mapping[str, PresetArgument]
 
-_USUAL: Mapping[str, Arguments] = {
-    "fedprox": {"mu": 0.01},
-    "feddyn": {"alpha": 0.01},
-    "ditto": {"mu": 0.1},
-}
+_USUAL: Mapping[str, Arguments] = {"fedprox": {"mu": 0.01}, "feddyn": {"alpha": 0.01}, "ditto": {"mu": 0.1}}
 """Required arguments of presets, at the values of their papers."""
 _UNKNOWN_LR = 0.1
 """Only for theory: to first order the weights do not depend on it."""

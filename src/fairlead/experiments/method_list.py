@@ -125,9 +125,7 @@ def methods_on(
 
 
 def _over_grid(
-    texts: Sequence[str],
-    tune: Sequence[str],
-    build: Callable[[str, Sequence[str]], tuple[str, ListedMethod]],
+    texts: Sequence[str], tune: Sequence[str], build: Callable[[str, Sequence[str]], tuple[str, ListedMethod]]
 ) -> dict[str, ListedMethod]:
     """Every method, or each at all points of one grid; `build` takes a method and values, and returns its name too."""
     axes, found = [grid_axis(text) for text in tune], list[tuple[str, ListedMethod]]()

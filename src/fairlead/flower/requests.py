@@ -301,10 +301,7 @@ def fault_of(request: ClientRequest, message: Message) -> Refusal | None:
 
 
 def updates_of(
-    order: WorkOrder,
-    received: Mapping[int, ReceivedUpdate],
-    uploads: Vectors,
-    refused: Sequence[Refusal],
+    order: WorkOrder, received: Mapping[int, ReceivedUpdate], uploads: Vectors, refused: Sequence[Refusal]
 ) -> ClientUpdates:
     """The rows of a round in the order of client ids; `uploads` are the extra uploads of a client, without content.
 

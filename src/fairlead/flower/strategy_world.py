@@ -17,14 +17,7 @@ from fairlead.flower.roster import LOG, Estimates
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Population, Refusal, RoundRecord, WorkOrder
-from fairlead.reply_checks import (
-    ClientReply,
-    Reason,
-    ReceivedUpdate,
-    ReplyForm,
-    ReplyLimits,
-    validate_reply,
-)
+from fairlead.reply_checks import ClientReply, Reason, ReceivedUpdate, ReplyForm, ReplyLimits, validate_reply
 from fairlead.worlds.base import World
 
 ReportedWeights = Literal["examples", "uniform"]

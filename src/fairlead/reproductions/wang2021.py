@@ -114,10 +114,7 @@ LEMMA_5 = _computation(
     name="wang2021_lemma_5",
     where="Lemma 5, (61)-(64)",
     claim="With two clients of unequal work ‖∇F‖² at FedAvg's limit tends to χ²κ² as η → 0: (13) is tight.",
-    claims=(
-        Near(TableCell("FedAvg", _FLOOR), 1.0, within=1e-3),
-        Less(TableCell("FedNova", _FLOOR), 1e-6),
-    ),
+    claims=(Near(TableCell("FedAvg", _FLOOR), 1.0, within=1e-3), Less(TableCell("FedNova", _FLOOR), 1e-6)),
     differences=("(62) and (64) print κ² and χ² with slips of a factor 2 that cancel in the product.",),
     compute=_lemma_5,
     what="F = ½(x ∓ 2)² with 1 and 4 steps: (31) for η = 0.0001",

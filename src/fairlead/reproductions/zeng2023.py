@@ -343,15 +343,5 @@ def _other_data(name: str, where: str, data: str, title: str) -> TrainedTable:
     )
 
 
-FIGURE_8 = _other_data(
-    "zeng2023_figure_8",
-    "Fig. 8",
-    "mnist",
-    "MNIST",
-)
-FIGURE_9 = _other_data(
-    "zeng2023_figure_9",
-    "Fig. 9",
-    "fashion_mnist",
-    "Fashion-MNIST",
-)
+FIGURE_8 = _other_data("zeng2023_figure_8", "Fig. 8", "mnist", "MNIST")
+FIGURE_9 = _other_data("zeng2023_figure_9", "Fig. 9", "fashion_mnist", "Fashion-MNIST")

@@ -259,10 +259,7 @@ def describe_standing(summary: Summary, method: MethodFigures) -> StandingText:
         "objective": f"; objective {otherwise} by {_by_objective(method)}" if otherwise else "",
     }
     judgement, numbers = _STANDINGS[standing]
-    lacking = [
-        "" if standing in ("no round", "failed") else shortfall,
-        "" if standing == "diverged" else own,
-    ]
+    lacking = ["" if standing in ("no round", "failed") else shortfall, "" if standing == "diverged" else own]
     text, shown = numbers.format(**values), "; ".join(filter(None, lacking))
     return StandingText(judgement, f"{text} ({shown})" if shown else text)
 
