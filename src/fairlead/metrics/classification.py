@@ -3,13 +3,14 @@
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairlead.errors import DataError, require_choice, require_integer
+from fairlead.component import PositiveCount
+from fairlead.errors import DataError
 from fairlead.metrics.base import Metric
 
 Average = Literal["macro", "micro", "weighted", "binary"]
@@ -63,9 +64,6 @@ class _Counts(Metric, ABC):
     average: Average = "macro"
 
     is_share = True
-
-    def __post_init__(self) -> None:
-        require_choice(self, "average", get_args(Average))
 
     @property
     def name(self) -> str:
@@ -233,12 +231,9 @@ class TopK(Metric):
     Of equal outputs the one of the lower class comes first. Reduces to accuracy for k = 1.
     """
 
-    k: int = 5
+    k: PositiveCount = 5
 
     is_share = True
-
-    def __post_init__(self) -> None:
-        require_integer(self, "k", at_least=1)
 
     @property
     def name(self) -> str:
@@ -275,13 +270,10 @@ class CalibrationError(Metric):
     An empty bin counts nothing.
     """
 
-    bins: int = 15
+    bins: PositiveCount = 15
 
     higher_is_better = False
     references = ("guo2017calibration",)
-
-    def __post_init__(self) -> None:
-        require_integer(self, "bins", at_least=1)
 
     @property
     def name(self) -> str:

@@ -6,11 +6,12 @@ client has reached.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from fairlead.errors import require_integer, require_number
+from fairlead.component import NotNegative, Positive, UnitInterval, WholeRange
 from fairlead.optimizers.base import Optimizer, OptimizerState, Stepped
 
 
@@ -28,16 +29,11 @@ class MetaSGD(Optimizer):
     Reduces to `SGD` for α = 0 in the first order, on every second batch.
     """
 
-    inner_lr: float = 0.01
-    delta: float | None = None
+    inner_lr: NotNegative = 0.01
+    delta: Positive | None = None
 
     references = ("fallah2020perfedavg",)
     linear = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_number(self, "inner_lr", at_least=0)
-        require_number(self, "delta", above=0, optional=True)
 
     @property
     def cycle(self) -> tuple[int, ...]:
@@ -79,18 +75,12 @@ class MoreauSGD(Optimizer):
     batch, as in the released code. The gradient of min_θ F_i(θ) + (μ/2)‖θ − y‖² at y is μ(y − θ).
     """
 
-    mu: float = 15.0
-    inner_lr: float = 0.01
-    inner_steps: int = 5
+    mu: Positive = 15.0
+    inner_lr: NotNegative = 0.01
+    inner_steps: Annotated[int, WholeRange(1, 1000)] = 5
 
     references = ("dinh2020pfedme",)
     linear = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_number(self, "mu", above=0)
-        require_number(self, "inner_lr", at_least=0)
-        require_integer(self, "inner_steps", at_least=1, at_most=1000)
 
     @property
     def cycle(self) -> tuple[int, ...]:
@@ -125,16 +115,12 @@ class MixedSGD(Optimizer):
     Differs from the released code, where `adaptive` also pulls α to 0, by 0.02 α.
     """
 
-    mix: float = 0.5
+    mix: UnitInterval = 0.5
     adaptive: bool = False
 
     references = ("deng2020apfl",)
     linear = False
     cycle = (0, 0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_number(self, "mix", at_least=0, at_most=1)
 
     @property
     def kept(self) -> tuple[str, ...]:
