@@ -10,12 +10,7 @@ from torch import Tensor
 from fairlead.aggregators.base import Aggregator, normalized, weighted_sum
 from fairlead.client_table import PartState
 from fairlead.component import Positive, PositiveCount, RealRange
-from fairlead.numerics.rows import (
-    inner_products,
-    squared_distances,
-    weighted_median,
-    weighted_trimmed_mean,
-)
+from fairlead.numerics.rows import inner_products, squared_distances, weighted_median, weighted_trimmed_mean
 from fairlead.records import Aggregate, ClientUpdates, Conditions, Limit
 
 

@@ -9,11 +9,7 @@ from torch import Tensor
 from fairlead.aggregators.base import Aggregator, LinearAggregator, normalized, weighted_sum
 from fairlead.client_table import PartState, tensor_in
 from fairlead.component import NotNegative, Positive, PositiveCount, UnitInterval
-from fairlead.errors import (
-    ClashError,
-    field_error,
-    require_choice,
-)
+from fairlead.errors import ClashError, field_error, require_choice
 from fairlead.numerics.minimum_norm import shortest_in_box
 from fairlead.numerics.rows import inner_products
 from fairlead.records import (

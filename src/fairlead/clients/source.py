@@ -20,11 +20,7 @@ from fairlead.clients.pool import Pool
 from fairlead.clients.preprocessing import Agreement, Preprocessing
 from fairlead.clients.tokenizers import Tokenizer
 from fairlead.component import BelowOne, Component, PositiveCount
-from fairlead.errors import (
-    DataError,
-    FieldError,
-    field_error,
-)
+from fairlead.errors import DataError, FieldError, field_error
 from fairlead.models.base import LogisticRegression, Model
 from fairlead.models.sequences import TextTransformer
 from fairlead.randomness import Key

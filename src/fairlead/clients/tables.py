@@ -20,13 +20,7 @@ from fairlead.clients.pool import Imputed, Missing, Pool, names_of
 from fairlead.clients.source import PooledSource, table_task
 from fairlead.clients.tokenizers import Tokenizer, code_points, next_character_windows, next_characters
 from fairlead.component import PositiveCount
-from fairlead.errors import (
-    ClashError,
-    DataError,
-    field_error,
-    require_instance,
-    short,
-)
+from fairlead.errors import ClashError, DataError, field_error, require_instance, short
 from fairlead.models.convolutional import FedAvgCNN
 from fairlead.models.sequences import CharLSTM
 from fairlead.task import Task

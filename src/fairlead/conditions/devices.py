@@ -12,11 +12,7 @@ from torch import Tensor
 
 from fairlead.component import NaturalNumber, NotNegative, WholeRange
 from fairlead.conditions.base import AMOUNT, Amounts, Condition, FigureRange, Figures, figures_of
-from fairlead.errors import (
-    LARGEST,
-    FieldError,
-    did_you_mean,
-)
+from fairlead.errors import LARGEST, FieldError, did_you_mean
 from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
 from fairlead.records import RoundRecord

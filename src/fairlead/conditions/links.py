@@ -12,12 +12,7 @@ from torch import Tensor
 from fairlead.component import NaturalNumber, Positive, PositiveCount, RealRange, UnitInterval
 from fairlead.conditions.base import AscendingPair, Condition, Probabilities, figures_of
 from fairlead.conditions.traces import replay, require_trace_path
-from fairlead.errors import (
-    FieldError,
-    field_error,
-    is_client_lists,
-    require_number,
-)
+from fairlead.errors import FieldError, field_error, is_client_lists, require_number
 from fairlead.randomness import Key
 
 

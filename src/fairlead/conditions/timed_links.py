@@ -8,11 +8,7 @@ from torch import Tensor
 from fairlead.component import Positive, PositiveCount
 from fairlead.conditions.base import Amounts, figures_of
 from fairlead.conditions.links import IndependentLink, LinkModel
-from fairlead.errors import (
-    ClashError,
-    FieldError,
-    field_error,
-)
+from fairlead.errors import ClashError, FieldError, field_error
 from fairlead.randomness import Key
 
 

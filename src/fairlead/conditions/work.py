@@ -11,12 +11,7 @@ from fairlead.component import Finite, NaturalNumber, NotNegative, Positive, Who
 from fairlead.conditions.base import COUNTS, AscendingPair, Condition, PositiveCounts, entries_of
 from fairlead.conditions.devices import DeviceProfile
 from fairlead.conditions.traces import replay, require_trace_path
-from fairlead.errors import (
-    ClashError,
-    FieldError,
-    field_error,
-    require_integer,
-)
+from fairlead.errors import ClashError, FieldError, field_error, require_integer
 from fairlead.local_solver import MOST_EXAMPLES, MOST_STEPS, LocalSolver, epochs_to_steps
 from fairlead.randomness import Key
 

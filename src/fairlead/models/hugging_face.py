@@ -13,14 +13,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from fairlead.component import BelowOne, Component, NaturalNumber, Positive, PositiveCount
-from fairlead.errors import (
-    ClashError,
-    DataError,
-    FieldError,
-    field_error,
-    one_line,
-    require_instance,
-)
+from fairlead.errors import ClashError, DataError, FieldError, field_error, one_line, require_instance
 from fairlead.models.base import ExampleShape, Model
 
 LanguageTask = Literal["sequence classification", "token classification", "causal language model"]

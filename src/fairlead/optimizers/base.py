@@ -9,14 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fairlead.component import (
-    Component,
-    NotNegative,
-    Positive,
-    PositiveCount,
-    PositiveShare,
-    UnitInterval,
-)
+from fairlead.component import Component, NotNegative, Positive, PositiveCount, PositiveShare, UnitInterval
 from fairlead.errors import field_error
 
 

@@ -2,11 +2,7 @@
 
 from typing import Literal, Unpack
 
-from fairlead.aggregators.weighted import (
-    FedDyn,
-    FedNova,
-    WeightedMean,
-)
+from fairlead.aggregators.weighted import FedDyn, FedNova, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.corrections.compression import CompressedUpdate
 from fairlead.corrections.drift import VRLSGD, ControlVariates, DynamicRegularizer, Proximal

@@ -2,23 +2,14 @@
 
 from typing import Literal, Unpack
 
-from fairlead.aggregators.weighted import (
-    CommunicationAware,
-    FedAU,
-    FedNova,
-    StalenessWeighted,
-    WeightedMean,
-)
+from fairlead.aggregators.weighted import CommunicationAware, FedAU, FedNova, StalenessWeighted, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.errors import FieldError
 from fairlead.optimizers.descent import SGD
 from fairlead.presets.table import ClientSide, draws_of, method, sampler_of, solver_of
 from fairlead.samplers.adaptive import FedACS, FedACSEstimated, OptimalSampling, PowerOfChoice
 from fairlead.samplers.buffered import BufferedSampling
-from fairlead.samplers.fixed import (
-    FullParticipation,
-    WeightedWithReplacement,
-)
+from fairlead.samplers.fixed import FullParticipation, WeightedWithReplacement
 
 
 @method("weng2025fedacs")

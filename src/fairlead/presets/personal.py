@@ -3,9 +3,7 @@
 from dataclasses import replace
 from typing import Any, Unpack
 
-from fairlead.aggregators.weighted import (
-    WeightedMean,
-)
+from fairlead.aggregators.weighted import WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.corrections.base import Correction
 from fairlead.corrections.drift import Proximal

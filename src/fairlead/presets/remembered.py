@@ -10,10 +10,7 @@ from fairlead.optimizers.descent import SGD
 from fairlead.presets.table import ClientSide, draws_of, method, sampler_of, solver_of
 from fairlead.samplers.adaptive import WeightFeedback
 from fairlead.samplers.base import Sampler
-from fairlead.samplers.fixed import (
-    FullFirstRound,
-    WeightedWithReplacement,
-)
+from fairlead.samplers.fixed import FullFirstRound, WeightedWithReplacement
 from fairlead.transforms.projections import AwareProjection
 
 

@@ -3,9 +3,7 @@
 from typing import Literal, Unpack
 
 from fairlead.aggregators.robust import CoordinateMedian, GeometricMedian, Krum, NormBoundedMean, TrimmedMean
-from fairlead.aggregators.weighted import (
-    FedMGDA,
-)
+from fairlead.aggregators.weighted import FedMGDA
 from fairlead.algorithm import Algorithm
 from fairlead.optimizers.descent import SGD
 from fairlead.presets.table import ClientSide, method, sampler_of, solver_of

@@ -13,11 +13,7 @@ from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.base import Schedule
 from fairlead.optimizers.descent import SGD
 from fairlead.samplers.base import Sampler
-from fairlead.samplers.fixed import (
-    FullParticipation,
-    UniformWithoutReplacement,
-    WeightedWithReplacement,
-)
+from fairlead.samplers.fixed import FullParticipation, UniformWithoutReplacement, WeightedWithReplacement
 
 
 class ClientSide(TypedDict, total=False):

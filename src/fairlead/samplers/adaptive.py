@@ -18,12 +18,7 @@ from fairlead.component import (
     UnitInterval,
     WholeRange,
 )
-from fairlead.errors import (
-    ClashError,
-    FieldError,
-    field_error,
-    require_integer,
-)
+from fairlead.errors import ClashError, FieldError, field_error, require_integer
 from fairlead.randomness import Key
 from fairlead.records import (
     ClientUpdates,

@@ -8,15 +8,7 @@ from torch import Tensor
 from fairlead.client_table import PartState, tensor_in
 from fairlead.component import NaturalNumber, PositiveCount
 from fairlead.randomness import Key
-from fairlead.records import (
-    Buffering,
-    ClientUpdates,
-    Cohort,
-    Conditions,
-    NotKnown,
-    Participation,
-    Population,
-)
+from fairlead.records import Buffering, ClientUpdates, Cohort, Conditions, NotKnown, Participation, Population
 from fairlead.samplers.base import Sampler
 
 

@@ -15,12 +15,7 @@ from torch import Tensor
 
 from fairlead.client_table import PartState
 from fairlead.component import PositiveCount, PositiveShare, WholeRange
-from fairlead.errors import (
-    ClashError,
-    field_error,
-    is_client_lists,
-    require_choice,
-)
+from fairlead.errors import ClashError, field_error, is_client_lists, require_choice
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, ClientWeights, Cohort, Conditions, Participation, Population
 from fairlead.samplers.base import MemorylessSampler, Sampler, refuse_too_many
