@@ -16,7 +16,7 @@ class Job(NamedTuple):
     """The work of a client from its start to the arrival of its update; the first to arrive is the least."""
 
     finish: float
-    """On the virtual clock."""
+    """On the virtual clock; the duration of work that has not started."""
     round: int
     """In which it started."""
     client: int
@@ -41,7 +41,7 @@ class Interval(NamedTuple):
 
 def run_until_full(
     running: list[Job],
-    waiting: Iterator[Callable[[float], Job]],
+    waiting: Iterator[Job],
     now: float,
     places: int,
     size: int,
@@ -49,15 +49,14 @@ def run_until_full(
 ) -> Interval:
     """Let clients work until `size` updates have come, or until nobody works.
 
-    A place that becomes free goes to the next of those `waiting`, who start at the time given to them. Updates that
-    come at the same moment are taken in the order in which their work began, then by client, and only then are places
-    filled.
+    A place that becomes free goes to the next of those `waiting`. Updates that come at the same moment are taken in the
+    order in which their work began, then by client, and only then are places filled.
     """
     started, arrived, refused = list[Job](), list[Job](), list[Job]()
     heapify(running)
     while len(arrived) < size:
         while len(running) < places and (start := next(waiting, None)) is not None:
-            started.append(start(now))
+            started.append(start._replace(finish=now + start.finish))
             heappush(running, started[-1])
         if not running:
             break

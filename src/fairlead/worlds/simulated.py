@@ -1,6 +1,6 @@
 """`SimulatedWorld`: clients simulated in this process."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from hashlib import sha256
@@ -343,17 +343,22 @@ class SimulatedWorld(World):
         work, seconds = self.behavior.workload(*given), self.behavior.seconds(*given)
         arrives = self.behavior.arrives(*given)
 
-        def starting() -> Iterator[Callable[[float], Job]]:
-            for place in queue_of(order):
-                client, steps = int(cohort.clients[place]), int(work.num_steps[place])
-                facts = (round, client, steps, float(cohort.importance[place]), bool(arrives[place]))
-                if steps > 0:
-                    yield lambda now, place=place, facts=facts: Job(now + float(seconds[place]), *facts)  # type: ignore[misc]
-
+        waiting = (
+            Job(
+                float(seconds[place]),
+                round,
+                int(cohort.clients[place]),
+                int(work.num_steps[place]),
+                float(cohort.importance[place]),
+                bool(arrives[place]),
+            )
+            for place in queue_of(order)
+            if work.num_steps[place] > 0
+        )
         most = buffering.max_age
         interval = run_until_full(
             flight.jobs(),
-            starting(),
+            waiting,
             flight.now,
             flight.places,
             buffering.size,
