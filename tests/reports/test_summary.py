@@ -44,7 +44,11 @@ def test_what_a_target_took(tmp_path: Path) -> None:
 def test_totals_and_clients(tmp_path: Path) -> None:
     figures = one(tmp_path, Made(client_accuracy=(0.5, 1.0))).methods[0].runs[0]
     assert (figures.bytes_down, figures.bytes_up, figures.steps) == (200, 100, 8)
-    assert (figures.compute_seconds, figures.virtual_seconds, figures.seconds) == (20, 10, 1.0)
+    assert (figures.total(curves.COMPUTE_TIME), figures.total(curves.VIRTUAL_TIME), figures.seconds) == (
+        20,
+        10,
+        1.0,
+    )
     assert figures.client_mean == 0.75
     assert figures.client_worst == 0.5
     assert figures.client_spread == pytest.approx(np.std([0.5, 1.0]))

@@ -20,6 +20,9 @@ from fairlead.client_table import ClientTable, PartState
 from fairlead.errors import CheckpointError, CheckpointWarning, disk_errors
 from fairlead.records import ServerState
 
+_PARTS = ("sampler", "aggregator", "server", "memory", "flight")
+"""Fields of a `ServerState` that are the state of one part."""
+
 
 def tensors_of(state: ServerState) -> dict[str, Tensor]:
     """Every tensor of a state by the path of its part, on the CPU; no two share memory."""
@@ -55,14 +58,10 @@ def state_from(tensors: Mapping[str, Tensor], like: ServerState, round: int) -> 
         params=tensors["params"].to(device, copy=True),
         buffers=tensors["buffers"].to(device, copy=True),
         shared={name: tensors[f"shared/{name}"].to(device, copy=True) for name in like.shared},
-        sampler=restored("sampler", like.sampler),
-        aggregator=restored("aggregator", like.aggregator),
         transforms=tuple(
             restored(f"transforms/{position}", part) for position, part in enumerate(like.transforms)
         ),
-        server=restored("server", like.server),
-        memory=restored("memory", like.memory),
-        flight=restored("flight", like.flight),
+        **{name: restored(name, getattr(like, name)) for name in _PARTS},
     )
 
 
@@ -108,14 +107,8 @@ def tables_of(state: ServerState) -> Iterator[tuple[str, ClientTable]]:
 
 
 def _of_parts(state: ServerState) -> Iterator[tuple[str, Tensor | ClientTable]]:
-    parts: dict[str, PartState] = {
-        "sampler": state.sampler,
-        "aggregator": state.aggregator,
-        **{f"transforms/{position}": part for position, part in enumerate(state.transforms)},
-        "server": state.server,
-        "memory": state.memory,
-        "flight": state.flight,
-    }
+    parts: dict[str, PartState] = {name: getattr(state, name) for name in _PARTS}
+    parts |= {f"transforms/{position}": part for position, part in enumerate(state.transforms)}
     for prefix, part in parts.items():
         yield from ((f"{prefix}/{name}", value) for name, value in part.items())
 
@@ -139,7 +132,7 @@ def read_module(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 FORMAT = 2
-_NAME = re.compile(r"manifest(?:-(\d+))?\.json")
+_NAME = re.compile(r"manifest-(\d+)\.json")
 _TENSORS = re.compile(r"state-[0-9a-f]{16}\.safetensors")
 
 
@@ -178,8 +171,8 @@ def tensors_name(digest: str) -> str:
 
 def manifests(folder: Path) -> list[Path]:
     """Manifests in a folder, newest first."""
-    found = {path: match for path in folder.glob("manifest*.json") if (match := _NAME.fullmatch(path.name))}
-    return sorted(found, key=lambda path: int(found[path][1] or -1), reverse=True)
+    found = {path: match for path in folder.glob("manifest-*.json") if (match := _NAME.fullmatch(path.name))}
+    return sorted(found, key=lambda path: int(found[path][1]), reverse=True)
 
 
 def is_of_checkpoint(name: str) -> bool:
@@ -189,7 +182,7 @@ def is_of_checkpoint(name: str) -> bool:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest in a file of any known format; raises `DamagedCheckpointError` for anything else."""
+    """The manifest in a file; raises `DamagedCheckpointError` for anything else."""
     with disk_errors(path, "read", DamagedCheckpointError):
         content = path.read_bytes()
     try:
@@ -199,17 +192,15 @@ def read_manifest(path: Path) -> Manifest:
     number = table.get("format") if isinstance(table, dict) else None
     if type(number) is not int:
         raise _foreign(path)
-    if not 1 <= number <= FORMAT:
+    if number != FORMAT:
         raise DamagedCheckpointError(
-            f"{path} is of format {number}, and this version of fairlead reads formats up to {FORMAT}."
+            f"{path} is of format {number}, and this version of fairlead reads format {FORMAT}."
         )
-    if number > 1:
-        table.pop("checksum", None)
+    table.pop("checksum", None)
     manifest = _manifest(table, path)
-    # Format 1 had no checksum and one checkpoint per folder. Since then, any difference is damage.
-    if number > 1 and (manifest.encoded() != content or manifest.name != path.name):
+    if manifest.encoded() != content or manifest.name != path.name:
         raise DamagedCheckpointError(f"{path} is damaged: its checksum does not match.")
-    if not _TENSORS.fullmatch(manifest.tensors) or (number == 1 and path.name != "manifest.json"):
+    if not _TENSORS.fullmatch(manifest.tensors):
         raise _foreign(path)
     return manifest
 

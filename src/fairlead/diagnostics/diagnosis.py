@@ -300,15 +300,18 @@ class Diagnosis(Displayed):
     def __repr__(self) -> str:
         return f"<Diagnosis of {self.source}: {self.advice.preset or 'no advice'}>"
 
+    @property
+    def _title(self) -> str:
+        return (
+            f"Diagnosis of {self.source}: {counted(self.clients, 'client')}, {counted(self.rounds, 'round')}"
+        )
+
     def display(self) -> Display:
         advice = " ".join([self.advice.reason, *self.advice.remarks])
         sure = [_sure(finding.confidence) for finding in self.findings]
         table = {"finding": [finding.statement for finding in self.findings], "": sure}
         code = "" if self.advice.python is None else f"In Python: {self.advice.python}"
-        title = (
-            f"Diagnosis of {self.source}: {counted(self.clients, 'client')}, {counted(self.rounds, 'round')}"
-        )
-        return Display(title, tuple(filter(None, (advice, code))), table)
+        return Display(self._title, tuple(filter(None, (advice, code))), table)
 
     def rows(self) -> list[dict[str, Any]]:
         """The findings."""
@@ -321,9 +324,7 @@ class Diagnosis(Displayed):
         return draw_weights(self)
 
     def __str__(self) -> str:
-        lines = [
-            f"Diagnosis of {self.source}: {counted(self.clients, 'client')}, {counted(self.rounds, 'round')}"
-        ]
+        lines = [self._title]
         for title, kinds in SECTIONS.items():
             told = [finding for kind in kinds for finding in self.findings if finding.kind == kind]
             if told:

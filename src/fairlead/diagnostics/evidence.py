@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
-from fairlead.diagnostics.clients import ClientOverview, Inequality, Readings, arrival_inequality
+from fairlead.diagnostics.clients import ClientOverview, Inequality, Readings
 from fairlead.diagnostics.consensus import ConsensusReport
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.diagnostics.gradients import Dissimilarity
@@ -135,11 +135,6 @@ def observed_work(records: Sequence[RoundRecord], weights: Tensor) -> Inequality
         values = record.effective_steps if measured else record.num_steps
         readings.add(torch.tensor(record.arrived, dtype=torch.int64), torch.tensor(values))
     return readings.inequality(weights)
-
-
-def observed_links(tally: Tally) -> Inequality:
-    """How unequal the rates are at which clients that were asked answered."""
-    return arrival_inequality(tally.asked, tally.arrived, tally.weights, tally.rounds)
 
 
 def silent_clients(tally: Tally) -> tuple[int, ...]:

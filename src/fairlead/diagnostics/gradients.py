@@ -245,9 +245,8 @@ def stationarity(
     surrogate: Tensor,
     *,
     weight_decay: float = 0.0,
-    chunk: int = 1024,
 ) -> Stationarity:
-    """Full gradients at a model, one client after another and `chunk` examples at a time.
+    """Full gradients at a model, one client after another.
 
     Every F_i includes the penalty ½·weight_decay·‖x‖² that the clients' optimizer adds. Dropout and
     augmentation are off. The cost is one pass over all data and memory for two vectors.
@@ -258,7 +257,7 @@ def stationarity(
     with measuring(world):
         for client in ((weights > 0) | (surrogate > 0)).nonzero().flatten().tolist():
             gradient = (
-                objective.mean_gradient(params, buffers, objective.data.rows_of(client), None, chunk)
+                objective.mean_gradient(params, buffers, objective.data.rows_of(client), None)
                 + weight_decay * params
             )
             true += float(weights[client]) * gradient

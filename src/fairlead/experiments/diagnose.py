@@ -13,7 +13,7 @@ import fairlead.diagnostics.evidence as facts
 from fairlead.algorithm import Algorithm
 from fairlead.checkpoint.store import has_checkpoint
 from fairlead.diagnostics.advice import diagnosis_of
-from fairlead.diagnostics.clients import overview
+from fairlead.diagnostics.clients import arrival_inequality, overview
 from fairlead.diagnostics.consensus import MIN_CLIENTS, consensus_test, drift_price
 from fairlead.diagnostics.diagnosis import Diagnosis, SpecFile, arguments_for, fits_in, listed_values
 from fairlead.diagnostics.diversity import client_updates, cosine_matrix
@@ -97,7 +97,8 @@ def _counted(source: str, recorded: Recorded) -> facts.Evidence:
     """The evidence that the records alone give."""
     records, weights, tally = recorded.records, recorded.weights, Tally(recorded.weights)
     tally.add(records)
-    work, links = facts.observed_work(records, weights), facts.observed_links(tally)
+    work = facts.observed_work(records, weights)
+    links = arrival_inequality(tally.asked, tally.arrived, weights, tally.rounds)
     steps = torch.where(tally.arrived > 0, tally.mean_steps, torch.nan)
     return facts.Evidence(
         source=source,

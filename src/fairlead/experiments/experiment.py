@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from fairlead.diagnostics.clients import ClientOverview
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_OF_WORLD = "work link devices engine lanes block device precision reproducible compile data_on tables_in"
+"""Fields that mean the same in `SimulatedWorld`."""
 _DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
 
 
@@ -242,22 +244,11 @@ class Experiment(Component, Displayed):
             simulation = SimulatedWorld(
                 self.learning_task,
                 data.train,
-                work=self.work,
-                link=self.link,
-                devices=self.devices,
                 weights=self.weights_over(data),
                 test=data.test,
                 held_out=data.held_out,
-                engine=self.engine,
-                lanes=self.lanes,
-                block=self.block,
-                device=self.device,
                 dtype=_DTYPES[self.dtype],
-                precision=self.precision,
-                reproducible=self.reproducible,
-                compile=self.compile,
-                data_on=self.data_on,
-                tables_in=self.tables_in,
+                **{name: getattr(self, name) for name in _OF_WORLD.split()},
             )
             if self.evaluate_every:
                 simulation.refuse_misjudged()

@@ -377,9 +377,8 @@ class RunFolder:
 
     def _refuse_links(self) -> None:
         """Raise if a file of the run is a link, because writing to it would change another folder."""
-        files = (self.rounds_file, self.spec_file, self.clients_file, self.provenance_file, self.summary_file)
-        for file in (*files, self.checkpoint, self.model_file, self.best_file, self.agreement_file):
-            if file.is_symlink():
+        for name, kind in vars(RunFolder).items():
+            if isinstance(kind, _FileName) and (file := getattr(self, name)).is_symlink():
                 raise RunFolderError(
                     f"{file} is a symbolic link, and a run writes to its own folder only: put the file itself "
                     "there, or choose another folder."

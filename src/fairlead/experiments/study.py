@@ -55,7 +55,7 @@ class StudyRun:
     outcome: str = "waiting"
     """"waiting", "finished", "interrupted" or "failed: " with the reason."""
     from_spec: Mapping[str, Label] | None = None
-    """As in `PlannedRun`; None also in the index of an older version."""
+    """As in `PlannedRun`."""
 
 
 @dataclass(frozen=True)

@@ -107,15 +107,10 @@ def _environment() -> Environment:
         "px": lambda value: f"{value:.1f}".removesuffix(".0"),
     }
     made.globals |= {
+        **{each.__name__: each for each in (headline, describe_standing, tunings, counted, show, shown)},
         "svg": charts,
         "paper": paper_files,
         "style_of": LineStyle,
-        "headline": headline,
-        "describe_standing": describe_standing,
-        "tunings": tunings,
-        "counted": counted,
-        "show": show,
-        "shown": shown,
         "client_rows_at_most": _CLIENT_ROWS,
         "shortened": charts.shortened,
         "bands_at_once": BANDS_AT_ONCE,

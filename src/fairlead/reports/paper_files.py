@@ -16,30 +16,17 @@ from fairlead.reports.tables import Cell, ReportTable, report_tables
 from fairlead.results.comparison import Summary
 from fairlead.results.curves import ROUNDS
 
+_TEXT = r"\ \textbackslash{}, ~ \textasciitilde{}, ^ \textasciicircum{}, < \textless{}, > \textgreater{}, … \ldots{}"
+_MATHEMATICS = (
+    r"± \pm, × \times, − -, ∞ \infty, · \cdot, Σ \Sigma, ω \omega, Ω \Omega, χ \chi, ½ \frac{1}{2}, ‖ \|"
+)
+"""Characters, each with what LaTeX writes for it."""
 _ESCAPES = str.maketrans(
-    {
-        **{character: f"\\{character}" for character in "&%$#_{}"},
-        **{digit: f"$^{place}$" for place, digit in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "±": r"$\pm$",
-        "×": r"$\times$",
-        "−": r"$-$",
-        "–": "--",
-        "∞": r"$\infty$",
-        "·": r"$\cdot$",
-        "Σ": r"$\Sigma$",
-        "ω": r"$\omega$",
-        "Ω": r"$\Omega$",
-        "χ": r"$\chi$",
-        "½": r"$\frac{1}{2}$",
-        "‖": r"$\|$",
-        "…": r"\ldots{}",
-        "⁻": r"$^{-}$",
-    }
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {digit: f"$^{place}$" for place, digit in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
+    | {"–": "--", "⁻": r"$^{-}$"}
+    | dict(pair.split() for pair in _TEXT.split(", "))
+    | {character: f"${sign}$" for character, sign in map(str.split, _MATHEMATICS.split(", "))}
 )
 
 

@@ -352,8 +352,12 @@ def _cost_table(summary: Summary) -> ReportTable | None:
         means("Bytes down", "bytes", lambda run: run.bytes_down, "to clients"),
         means("Bytes up", "bytes", lambda run: run.bytes_up, "of updates that arrived"),
         means("Local steps", "count", lambda run: run.steps, "whose updates arrived"),
-        means("Compute time", "seconds", lambda run: run.compute_seconds, "of all devices together"),
-        means("Virtual time", "seconds", lambda run: run.virtual_seconds, "by the simulated clock"),
+        means(
+            "Compute time", "seconds", lambda run: run.total(curves.COMPUTE_TIME), "of all devices together"
+        ),
+        means(
+            "Virtual time", "seconds", lambda run: run.total(curves.VIRTUAL_TIME), "by the simulated clock"
+        ),
         means("Wall time", "seconds", lambda run: run.seconds, simulated),
     ]
     note = "Totals, averaged over seeds."

@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple, get_args
 from fairlead import __version__
 from fairlead.errors import DataError, FieldError, require_name
 from fairlead.experiments.provenance import git_commit, machine, now
-from fairlead.experiments.record_io import decoded, strict
+from fairlead.experiments.record_io import decoded
+from fairlead.experiments.run_folder import write_facts
 from fairlead.experiments.spec_fields import parse_override
 from fairlead.experiments.study import PlannedRun, StudyFolder
 from fairlead.experiments.workers import run_study
@@ -338,10 +339,8 @@ def outcome_file(folder: Path, outcome: Outcome) -> Path:
 
 def save_outcome(folder: Path, outcome: Outcome) -> Path:
     """Write an outcome into a folder; it replaces an earlier one of the same scale."""
-    folder.mkdir(parents=True, exist_ok=True)
     file = outcome_file(folder, outcome)
-    content = json.dumps(strict(asdict(outcome)), indent=1, allow_nan=False, ensure_ascii=False)
-    file.write_text(content + "\n", encoding="utf-8")
+    write_facts(file, asdict(outcome), indent=1)
     return file
 
 

@@ -304,13 +304,9 @@ class RunFigures:
     def steps(self) -> float:
         return float(sum(sum(record.num_steps) for record in self.run.records))
 
-    @property
-    def compute_seconds(self) -> float | None:
-        return (curves.COMPUTE_TIME.read(self.run) or (None,))[-1]
-
-    @property
-    def virtual_seconds(self) -> float | None:
-        return (curves.VIRTUAL_TIME.read(self.run) or (None,))[-1]
+    def total(self, axis: Axis) -> float | None:
+        """The value of an axis at the end; None for a run without it."""
+        return (axis.read(self.run) or (None,))[-1]
 
     @property
     def seconds(self) -> float | None:

@@ -325,10 +325,8 @@ def check_transform(part: DirectionTransform) -> None:
     _check_repetition(part, "transform the same direction in the same way")
     if is_bound(part, "zero direction"):
         updates, conditions = _rounds()[0]
-        zero, state = (
-            torch.zeros(NUM_PARAMETERS, dtype=torch.float64),
-            part.init(make_population(uneven_weights())),
-        )
+        zero = torch.zeros(NUM_PARAMETERS, dtype=torch.float64)
+        state = part.init(make_population(uneven_weights()))
         direction = part.transform(zero, updates, state, conditions).direction
         if not (direction == 0).all():
             raise fault(part, f"leave a zero direction zero, got {direction.tolist()}")
