@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 import fairlead as fl
-from fairlead.errors import require_number
+from fairlead.component import NotNegative, UnitInterval
 from fairlead.testing import check_correction, check_part
 
 Vectors = Mapping[str, Tensor]
@@ -24,15 +24,11 @@ class RememberedPull(fl.Correction):
     Reduces to `Proximal` for r = 0.
     """
 
-    mu: float = 0.1
-    recall: float = 0.5
+    mu: NotNegative = 0.1
+    recall: UnitInterval = 0.5
 
     memory_extent: ClassVar[Mapping[str, Literal["vector", "scalar"]]] = {"last_update": "vector"}
     hides_weights: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        require_number(self, "mu", at_least=0)
-        require_number(self, "recall", at_least=0, at_most=1)
 
     def correct(
         self, gradient: Tensor, local: Tensor, anchor: Tensor, memory: Vectors, shared: Vectors

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, get_type_hints
+import functools
+import re
+from typing import Annotated, Any, Literal, get_type_hints
 
 import numpy as np
 import pytest
@@ -11,8 +13,19 @@ import torch
 
 import fairlead as fl
 from fairlead import errors
-from fairlead.component import Component, is_part, part_named, parts_of, summary
+from fairlead.component import (
+    Component,
+    NotNegative,
+    Positive,
+    PositiveCount,
+    is_part,
+    part_named,
+    parts_of,
+    summary,
+)
 from fairlead.errors import ClashError, FairleadError, FieldError, did_you_mean
+from fairlead.plain_data import from_plain, to_plain
+from fairlead.testing import check_part
 
 anything: Any = fl
 """The library without its types, for values that a type checker would refuse before we do."""
@@ -32,6 +45,10 @@ REFUSED: list[tuple[Any, str]] = [
         lambda: anything.SGD(0.1, momentum=1.0),
         "SGD.momentum must be a finite number of at least 0 and below 1, got 1.0.",
     ),
+    (lambda: anything.SGD(0.1, nesterov="no"), "SGD.nesterov must be a bool, got 'no'."),
+    (lambda: anything.FullFirstRound(3), "FullFirstRound.sampler must be a Sampler, got 3."),
+    (lambda: anything.Task(fl.MLP(), augment=(3,)), "Task.augment must be an Augmentation, got 3."),
+    (lambda: anything.MetaSGD(0.1, delta=0), "MetaSGD.delta must be a finite number above 0, got 0."),
     (lambda: anything.SGD(0.1, nesterov=True), "SGD.nesterov needs momentum above 0 and dampening 0."),
     (
         lambda: anything.SGD(0.1, weight_decay=-1),
@@ -210,6 +227,63 @@ def test_a_field_that_a_part_gives_another_default_keeps_its_range() -> None:
                 names = (field.name for field in dataclasses.fields(base))
                 loosened += [(cls.__name__, name) for name in names if types[name] != own[name]]
     assert loosened == []
+
+
+@dataclasses.dataclass(frozen=True)
+class Declared(Component):
+    """Fields of all kinds that a type can constrain."""
+
+    mixed: Literal["median"] | Positive | None = None
+    several: tuple[Positive, ...] | PositiveCount = ()
+    pair: tuple[NotNegative, Literal["a", "b"]] = (0.0, "a")
+    inner: tuple[fl.Schedule, ...] = ()
+    flag: bool = False
+    noted: Annotated[float, "a note, which is no range"] = 0.0
+    free: float | tuple[float, ...] | str = 0.0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "constraint"),
+    [
+        ("mixed", "mean", "one of 'median'"),
+        ("mixed", -1, "a finite number above 0"),
+        ("mixed", True, "a finite number above 0"),
+        ("mixed", [1.0], "a finite number above 0"),
+        ("several", 0, "a whole number of at least 1"),
+        ("several", [1.0, "x"], "a whole number of at least 1"),
+        ("pair", (0.0, "c"), "one of 'a', 'b'"),
+        ("pair", 1.0, "a tuple"),
+        ("inner", [3], "a Schedule"),
+        ("flag", "no", "a bool"),
+        ("flag", 1, "a bool"),
+        ("flag", None, "a bool"),
+    ],
+)
+def test_a_field_takes_the_values_that_its_type_states(field: str, value: Any, constraint: str) -> None:
+    for make in (Declared, functools.partial(dataclasses.replace, Declared(mixed=2.0))):
+        with pytest.raises(FieldError, match=re.escape(f"Declared.{field} must be {constraint}, got ")):
+            make(**{field: value})
+
+
+def test_every_member_of_a_union_of_types_is_taken_and_comes_back_from_a_spec() -> None:
+    for given in (
+        {"mixed": "median"},
+        {"mixed": 0.5, "several": [1.0, 0.1]},
+        {"several": 2, "pair": [1, "b"], "flag": True, "noted": -1.0, "free": "x"},
+        {"inner": [fl.Exponential(0.5)], "free": (-1.0, 2.0)},
+    ):
+        part = Declared(**given)
+        assert from_plain(Declared, to_plain(part, Declared)) == part
+
+
+def test_a_part_that_leaves_its_types_unchecked_breaks_its_contract() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class _Careless(fl.Clip):
+        def __post_init__(self) -> None:
+            """Without that of the base."""
+
+    with pytest.raises(AssertionError, match=r"must refuse wrong values of bound: call super\(\)"):
+        check_part(_Careless(1.0))
 
 
 def test_parts_are_found_by_walking_subclasses() -> None:

@@ -20,8 +20,8 @@ from test_import_order import LAYERS, MODULES, imports_of
 import fairlead
 
 LIMITS = {
-    "files": 227,
-    "code lines": 34_800,
+    "files": 229,
+    "code lines": 35_700,
     "share of imports": 0.10,
     "chain": 25,
     "modules of a round": 60,

@@ -11,7 +11,7 @@ from fairlead.aggregators.weighted import WeightedMean
 from fairlead.client_table import PartState
 from fairlead.component import Component
 from fairlead.corrections.personal import OwnParameters
-from fairlead.errors import ClashError, require_instance
+from fairlead.errors import ClashError
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.base import Optimizer
 from fairlead.optimizers.descent import SGD
@@ -52,7 +52,6 @@ class Algorithm(Component):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_instance(self, "secure_aggregation", self.secure_aggregation, bool)
         _refuse_single_halves(self.solver, self.aggregator)
         _refuse_without_descent(self.aggregator, self.transforms)
         _refuse_moved_mean(self)

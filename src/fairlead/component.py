@@ -8,7 +8,19 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    runtime_checkable,
+)
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,15 +32,21 @@ from fairlead.errors import (
     a_or_an,
     did_you_mean,
     field_error,
+    integer_fault,
     is_integer,
-    require_choice,
-    require_instance,
-    require_integer,
-    require_number,
+    number_fault,
     short,
 )
 
 PartT = TypeVar("PartT", bound="Component")
+
+
+@runtime_checkable
+class Range(Protocol):
+    """The values that a field takes: `Annotated[float, ...]` in its type states one, or several that all apply."""
+
+    def fault(self, value: Any) -> str:
+        """The constraint that a value breaks, as in "must be ..."; empty if there is none."""
 
 
 class RealRange(NamedTuple):
@@ -45,9 +63,8 @@ class RealRange(NamedTuple):
         )
         return " and ".join(words) or "finite"
 
-    def require(self, part: object, field: str) -> None:
-        """Refuse another value."""
-        require_number(part, field, **self._asdict())
+    def fault(self, value: object) -> str:
+        return number_fault(value, *self)
 
 
 class WholeRange(NamedTuple):
@@ -59,9 +76,8 @@ class WholeRange(NamedTuple):
     def __repr__(self) -> str:
         return f"at least {self.at_least}" + ("" if self.at_most is None else f" and at most {self.at_most}")
 
-    def require(self, part: object, field: str) -> None:
-        """Refuse another value."""
-        require_integer(part, field, **self._asdict())
+    def fault(self, value: object) -> str:
+        return integer_fault(value, *self)
 
 
 class WholeList(NamedTuple):
@@ -75,17 +91,12 @@ class WholeList(NamedTuple):
     def __repr__(self) -> str:
         return f"{self.noun} of at least {self.at_least}"
 
-    def require(self, part: object, field: str) -> None:
-        """Refuse another value."""
-        self.require_row(part, field, getattr(part, field))
-
-    def require_row(self, part: object, field: str, row: object) -> None:
-        """Refuse a field for a row of it."""
-        numbers = row if isinstance(row, tuple) else (None,)
+    def fault(self, value: object) -> str:
+        numbers = value if isinstance(value, tuple) else (None,)
         if len(numbers) < self.fewest or not all(is_integer(number, self.at_least) for number in numbers):
-            raise field_error(part, field, repr(self), row)
-        if self.at_most is not None and max(numbers, default=0) > self.at_most:
-            raise field_error(part, field, f"{self.noun} of at most {self.at_most}", row)
+            return repr(self)
+        too_large = self.at_most is not None and max(numbers, default=0) > self.at_most
+        return f"{self.noun} of at most {self.at_most}" if too_large else ""
 
 
 Finite = Annotated[float, RealRange()]
@@ -115,10 +126,13 @@ class Component:
     """Contracts of `fairlead.testing` that do not bind the part, each with the reason."""
 
     def __post_init__(self) -> None:
-        freeze_lists(self)
         ranged = declared_types(type(self)).ranged
         for field in dataclasses.fields(typing.cast("Any", self)):
-            _require_declared(self, field.name, ranged[field.name])
+            value = _frozen(getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
+            refused = _refused(value, ranged[field.name])
+            if refused is not None:
+                raise field_error(self, field.name, *refused)
 
 
 class MethodPart(Component):
@@ -154,14 +168,8 @@ def parts_within(part: Component) -> Iterator[Component]:
                     yield from parts_within(inner)
 
 
-def freeze_lists(part: Component) -> None:
-    """Turn list, array and tensor fields into tuples, so that a part is an immutable value."""
-    assert dataclasses.is_dataclass(part)
-    for field in dataclasses.fields(part):
-        object.__setattr__(part, field.name, _frozen(getattr(part, field.name)))
-
-
 def _frozen(value: Any) -> Any:
+    """Tuples in place of lists, arrays and tensors, so that a part is an immutable value."""
     if isinstance(value, Tensor | np.ndarray):
         value = value.tolist()
     return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
@@ -192,25 +200,49 @@ def declared_types(cls: type) -> DeclaredTypes:
     return _DECLARED[cls]
 
 
-def _require_declared(part: Component, field: str, declared: Any) -> None:
-    """Refuse a value outside the range, the choices or the role that the field's type states."""
-    value, options = getattr(part, field), alternatives(declared)
-    if value is None and type(None) in options:
-        return
+def _refused(value: Any, declared: Any) -> tuple[str, Any] | None:
+    """The constraint of a declared type that a value or an entry of it breaks, and which; None if it fits.
+
+    A type states a constraint by its ranges, as a choice, and as a role or `bool`. Of a union one member must fit; the
+    choices of a `Literal` are for strings, and the others for the rest.
+    """
+    options = alternatives(declared)
     kinds = [kind for kind in options if kind is not type(None)]
-    if len(kinds) > 1:
-        kinds = [kind for kind in kinds if (get_origin(kind) is Literal) == isinstance(value, str)]
-    for kind in kinds if len(kinds) == 1 else ():
-        for rule in getattr(kind, "__metadata__", ()):
-            rule.require(part, field)
-        if get_origin(kind) is Literal:
-            require_choice(part, field, get_args(kind))
-        elif get_origin(kind) is tuple and is_role(get_args(kind)[0]):
-            require_instance(part, field, value, tuple)
-            for each in value:
-                require_instance(part, field, each, get_args(kind)[0])
-        elif is_role(kind):
-            require_instance(part, field, value, kind)
+    if value is None and len(kinds) < len(options):
+        return None
+    fitting = [kind for kind in kinds if (get_origin(kind) is Literal) == isinstance(value, str)]
+    refused = [_refused_by(value, kind) for kind in (fitting if len(kinds) > 1 and fitting else kinds)]
+    return None if None in refused else refused[-1]
+
+
+def _refused_by(value: Any, kind: Any) -> tuple[str, Any] | None:
+    """The same for a type that is no union."""
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        faults = (rule.fault(value) for rule in kind.__metadata__ if isinstance(rule, Range))
+        fault = next(filter(None, faults), "")
+        return (fault, value) if fault else _refused(value, inside[0])
+    if origin is Literal:
+        return None if value in inside else ("one of " + ", ".join(map(repr, inside)), value)
+    if origin is tuple and any(map(constrains, inside)):
+        if not isinstance(value, tuple):
+            return "a tuple", value
+        each = inside[:1] * len(value) if inside[1:] == (...,) else inside
+        refused = (_refused(entry, own) for entry, own in zip(value, each, strict=False))
+        return next((found for found in refused if found), None)
+    named = kind is bool or is_role(kind)
+    return (a_or_an(kind.__name__), value) if named and not isinstance(value, kind) else None
+
+
+def constrains(declared: Any) -> bool:
+    """Whether a type states a constraint, so that entries of long lists must be looked at."""
+    return any(
+        get_origin(kind) in (Annotated, Literal)
+        or kind is bool
+        or is_role(kind)
+        or (get_origin(kind) is tuple and any(map(constrains, get_args(kind))))
+        for kind in alternatives(declared)
+    )
 
 
 def is_role(declared: Any) -> bool:

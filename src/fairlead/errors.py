@@ -126,7 +126,7 @@ def disk_errors(path: object, verb: str, refusal: type[FairleadError] = RunFolde
         raise refusal(f"{place} cannot be {verb}: {one_line(error)}.") from error
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether a value is a finite number, which True and False are not."""
     try:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
@@ -140,16 +140,14 @@ def is_integer(value: object, at_least: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= at_least
 
 
-def require_number(
-    owner: object,
-    *fields: str,
+def number_fault(
+    value: object,
     above: float | None = None,
     at_least: float | None = None,
     below: float | None = None,
     at_most: float | None = None,
-    optional: bool = False,
-) -> None:
-    """Refuse a field of `owner` unless it is a finite number inside the given bounds, or None if `optional`."""
+) -> str:
+    """The constraint that a value breaks, as it is no finite number inside the given bounds; empty if it is one."""
     bounds: list[tuple[float | None, str, Callable[[float, float], bool]]] = [
         (above, "above", operator.gt),
         (at_least, "of at least", operator.ge),
@@ -157,29 +155,36 @@ def require_number(
         (at_most, "at most", operator.le),
     ]
     stated = [(bound, word, holds) for bound, word, holds in bounds if bound is not None]
-    limits = " and ".join(f"{word} {bound:g}" for bound, word, _ in stated)
-    for field in fields:
-        value = getattr(owner, field)
-        if value is None and optional:
-            continue
-        if not is_number(value) or not all(holds(value, bound) for bound, _, holds in stated):
-            raise field_error(owner, field, f"a finite number {limits}".strip(), value)
-        if abs(value) > LARGEST:
-            raise field_error(owner, field, f"a number from {-LARGEST:g} to {LARGEST:g}", value)
+    if not is_number(value) or not all(holds(value, bound) for bound, _, holds in stated):
+        limits = " and ".join(f"{word} {bound:g}" for bound, word, _ in stated)
+        return f"a finite number {limits}".strip()
+    return f"a number from {-LARGEST:g} to {LARGEST:g}" if abs(value) > LARGEST else ""
+
+
+def integer_fault(value: object, at_least: int, at_most: int | None = None) -> str:
+    """The constraint that a value breaks, as it is no whole number inside the given bounds; empty if it is one."""
+    if not is_integer(value, at_least):
+        return f"a whole number of at least {at_least}"
+    return f"a whole number of at most {at_most}" if at_most is not None and value > at_most else ""
+
+
+def require_number(owner: object, *fields: str, optional: bool = False, **bounds: float | None) -> None:
+    """Refuse a field of `owner` unless it is a finite number inside bounds, or None if `optional`."""
+    _require(owner, fields, lambda value: number_fault(value, **bounds), optional)
 
 
 def require_integer(
     owner: object, *fields: str, at_least: int, at_most: int | None = None, optional: bool = False
 ) -> None:
     """Refuse a field of `owner` unless it is a whole number inside the given bounds, or None if `optional`."""
+    _require(owner, fields, lambda value: integer_fault(value, at_least, at_most), optional)
+
+
+def _require(owner: object, fields: Iterable[str], fault_of: Callable[[object], str], optional: bool) -> None:
     for field in fields:
         value = getattr(owner, field)
-        if value is None and optional:
-            continue
-        if not is_integer(value, at_least):
-            raise field_error(owner, field, f"a whole number of at least {at_least}", value)
-        if at_most is not None and value > at_most:
-            raise field_error(owner, field, f"a whole number of at most {at_most}", value)
+        if not (value is None and optional) and (fault := fault_of(value)):
+            raise field_error(owner, field, fault, value)
 
 
 def require_instance(owner: object, field: str, value: object, kind: type) -> None:

@@ -122,7 +122,9 @@ class LocalSolver(Component):
         found: dict[str, Extent] = {} if self.personal is None else self.personal._extents
         for correction in self.corrections:
             found |= correction.memory_extent
-        return found | dict.fromkeys(self.optimizer.kept, "scalar")
+        for name in self.optimizer.kept:
+            found[name] = "scalar"
+        return found
 
     @property
     def memory_names(self) -> tuple[str, ...]:

@@ -143,6 +143,11 @@ def _read_one(option: Any, data: Plain, where: str) -> Any:
         return _read_list(option, data, where)
     if is_role(option):
         return _read_part(option, data, where)
+    if get_origin(option) is dict:
+        item = get_args(option)[1]
+        return (
+            data if item is Any else {key: _read(item, each, join(where, key)) for key, each in data.items()}
+        )
     return float(data) if option is float else data
 
 
@@ -178,7 +183,7 @@ def _fits(option: Any, data: Plain) -> bool:
         return any(type(data) is type(choice) and data == choice for choice in get_args(option))
     if _is_list(option):
         return isinstance(data, list | tuple)
-    if is_role(option):
+    if is_role(option) or get_origin(option) is dict:
         return isinstance(data, dict)
     if type(data) is int and abs(data) > LARGEST_INTEGER:
         return False
@@ -197,6 +202,8 @@ def _describe(options: Sequence[Any], data: Plain) -> str:
             words.append("a list")
         elif is_role(option):
             words.append(f"a table that describes {a_or_an(option.__name__)}")
+        elif get_origin(option) is dict:
+            words.append("a table")
         elif option is int and type(data) is int:
             bound = f"at most {LARGEST_INTEGER}" if data > 0 else f"at least {-LARGEST_INTEGER}"
             words.append(f"{_SCALARS[int]} of {bound}")

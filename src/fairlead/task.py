@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from fairlead.component import Component, freeze_lists
+from fairlead.component import Component
 from fairlead.errors import (
     ClashError,
     DataError,
@@ -156,7 +156,7 @@ class Task(Component):
     def __post_init__(self) -> None:
         if isinstance(self.metrics, str):
             raise field_error(self, "metrics", "a list of metrics", self.metrics)
-        freeze_lists(self)
+        super().__post_init__()
         if not isinstance(self.model, Model | nn.Module):
             raise field_error(
                 self, "model", "a Model or a torch.nn.Module (an instance, not a class)", self.model

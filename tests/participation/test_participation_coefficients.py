@@ -20,10 +20,11 @@ from fairlead.conditions.links import BernoulliLink
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.descent import SGD
 from fairlead.randomness import Key
-from fairlead.records import Aggregate, Cohort
+from fairlead.records import Aggregate, ClientUpdates, Cohort, Conditions, MeanCoefficients
 from fairlead.samplers.adaptive import FedACS, OptimalSampling
 from fairlead.samplers.base import Sampler
 from fairlead.samplers.fixed import FullParticipation, UniformWithoutReplacement, WeightedWithReplacement
+from fairlead.theory.prediction import mean_coefficients
 
 OMEGA = np.array([0.1, 0.2, 0.3, 0.4])
 RATE = np.array([1.0, 0.8, 0.5, 0.3])
@@ -263,3 +264,27 @@ def test_algorithm_with_wrapped_fednova_needs_a_linear_solver() -> None:
     assert CommunicationAware(ANONYMOUS_NOVA).needs_effective_steps
     assert not CommunicationAware().needs_effective_steps
     assert Algorithm(SOLVER, aggregator=CommunicationAware(ANONYMOUS_NOVA)).solver.is_linear
+
+
+def test_methods_that_share_sampler_aggregator_and_conditions_share_one_prediction() -> None:
+    asked: list[int] = []
+
+    @dataclass(frozen=True)
+    class Counting(WeightedMean):
+        def coefficients(self, updates: ClientUpdates, conditions: Conditions) -> torch.Tensor:
+            asked.append(1)
+            return super().coefficients(updates, conditions)
+
+    def predicted(lr: float, conditions: Conditions) -> torch.Tensor:
+        algorithm = Algorithm(LocalSolver(SGD(lr), steps=1), UniformWithoutReplacement(3), Counting())
+        found = mean_coefficients(algorithm, conditions)
+        assert isinstance(found, MeanCoefficients)
+        return found.coefficients
+
+    first = predicted(0.1, CONDITIONS)
+    once = len(asked)
+    assert torch.equal(predicted(0.2, CONDITIONS), first)
+    assert len(asked) == once > 0
+    rarer = replace(CONDITIONS, forecast_arrival=lambda: torch.from_numpy(RATE / 2))
+    assert not torch.equal(predicted(0.1, rarer), first)
+    assert len(asked) > once

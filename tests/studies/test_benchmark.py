@@ -42,7 +42,7 @@ sources = [{ type = "MnistFolder", path = "MNIST/raw" }]
 link = { type = "TwoGroupLink", boundary = "half", first = [0.3, 0.3], second = [0.0, 0.0] }
 [methods]
 fedavg = { tune = ["server.lr=1,2"] }
-momentum = { is = "scaffold:server.momentum=0.5" }
+momentum = { preset = "scaffold:server.momentum=0.5" }
 """
 
 MINE = '''
@@ -242,26 +242,47 @@ def test_bad_requests_name_what_is_allowed(folder: Path) -> None:
     assert "--suite must be quick, full or a TOML file, got 'quik'" in result.output
 
 
+@pytest.mark.parametrize(
+    ("line", "instead", "sentence"),
+    [
+        ("rungs = [2, 4]", "rungs = [4, 2]", "Suite.rungs must be ascending, got (4, 2)."),
+        ("keep = 3", "keep = 0", "Suite.keep must be a whole number of at least 2, got 0."),
+        ("budget = 6", "", "budget is missing: Suite needs it."),
+        ('lr = "0.03,0.1,0.3"', "", "tasks.digits.lr is missing: SuiteTask needs it."),
+        ("half = 2", "", "tasks.digits.half is missing: the link of links has boundary = 'half'."),
+        ("half = 2", 'kinds = ["link"]', "tasks.digits.kinds.link is not a kind of the suite. Did you mean"),
+        ("{ tune =", "{ tunes =", "methods.fedavg.tunes is not a field of SuiteMethod. Did you mean 'tune'?"),
+        ("[kinds.data.spec]", "[kinds.data]\nspec = 3", "kinds.data.spec must be a table, got 3."),
+    ],
+)
+def test_a_suite_that_cannot_be_run_is_refused_with_its_field(
+    line: str, instead: str, sentence: str, tmp_path: Path
+) -> None:
+    assert line in SUITE
+    (tmp_path / "tiny.toml").write_text(SUITE.replace(line, instead, 1))
+    assert sentence in call(tmp_path, "--list", exit_code=2).output.replace("\n", " ")
+
+
 @pytest.mark.parametrize("name", ["quick", "full"])
 def test_every_method_of_a_suite_of_the_package_has_its_budget(name: str, tmp_path: Path) -> None:
     suite = suite_named(name)
-    tables = suite.table["tasks"].values()
-    for source in (each for table in tables for each in table.get("sources", ())):
+    tables = suite.tasks.values()
+    for source in (each for table in tables for each in table.sources):
         place = tmp_path / source["path"]
         place.mkdir(parents=True, exist_ok=True)
     cells, absent = suite.cells(data=tmp_path)
     assert absent == []
-    kinds = suite.table["kinds"]
+    kinds = suite.kinds
     assert {cell.name for cell in cells} == {
-        f"{task}/{kind}" for task, table in suite.table["tasks"].items() for kind in table.get("kinds", kinds)
+        f"{task}/{kind}" for task, own in suite.tasks.items() for kind in own.kinds or kinds
     }
     assert all(rung % cells[0].experiment.evaluate_every == 0 for rung in suite.rungs)
     for cell in (cells[0], cells[-1]):
-        settings = settings_of(cell, suite.entrants(None), suite.table["budget"])
+        settings = settings_of(cell, suite.entrants(None), suite.budget)
         counts = {each.name: 0 for each in suite.entrants(None)}
         for setting in settings.values():
             counts[str(setting.tuned["tuned"])] += 1
-        tuned = {name for name, table in suite.table["methods"].items() if table.get("tune")}
-        assert {counts[name] for name in tuned} == {suite.table["budget"]}
+        tuned = {name for name, method in suite.methods.items() if method.tune}
+        assert {counts[name] for name in tuned} == {suite.budget}
         # The others need the learning rate of the clients alone.
         assert {counts[name] for name in counts.keys() - tuned} == {len(cell.lr.split(","))}

@@ -92,7 +92,9 @@ def test_fedavg_is_fedavg_and_the_own_algorithm_is_another_row(
         assert found["study"].experiment == fl.load_experiment(tmp_path / "study.toml")
         assert found["study"].experiment.algorithm != plain
         assert found["study"].from_spec == {"algorithm": "whole"}
-        assert found["fedavg"].from_spec["not_taken"] == ("transforms" if spec == TRANSFORM else "server")
+        taken = found["fedavg"].from_spec
+        assert taken is not None
+        assert taken["not_taken"] == ("transforms" if spec == TRANSFORM else "server")
 
 
 def test_each_method_says_what_it_took_from_the_spec(tmp_path: Path) -> None:

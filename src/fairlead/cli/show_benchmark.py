@@ -74,10 +74,10 @@ def say_cells(
 
 
 def _rules(suite: Suite) -> list[str]:
-    tune = counted(int(suite.table["tune_seeds"]), "tuning seed")
+    tune = counted(suite.tune_seeds, "tuning seed")
     return [
-        f"Every method may try {suite.table['budget']} settings on {tune}; the chosen one runs on seeds "
-        f"{', '.join(map(str, suite.seeds))}.",
+        f"Every method may try {suite.budget} settings on {tune}; the chosen one runs on seeds "
+        f"{', '.join(map(str, suite.result_seeds))}.",
         suite.rule,
     ]
 
@@ -96,7 +96,7 @@ def run_benchmark(
     """Tune every method in every cell, run the chosen settings, and write the page and the JSON file."""
     if not cells:
         raise FieldError(f"There is nothing to run. {' '.join(absent)}")
-    budget, rungs = suite.table["budget"], suite.rungs
+    budget, rungs = suite.budget, suite.rungs
     settings = {cell.name: settings_of(cell, entrants, budget) for cell in cells}
     ahead = trials = [run for cell in cells for run in planned_trials(cell, settings[cell.name], suite)]
     tuned = Counter((run.labels["setting"], run.labels["tuned"], run.labels["seed"]) for run in ahead)
@@ -105,7 +105,7 @@ def run_benchmark(
     for before, rung in zip((0, *rungs), rungs, strict=False):
         number, rounds = number + sum(counts), rounds + (rung - before) * sum(counts)
         counts = [suite.survivors(count) for count in counts]
-    results = len(cells) * len(entrants) * len(suite.seeds)
+    results = len(cells) * len(entrants) * len(suite.result_seeds)
     number, rounds = number + results, rounds + results * rungs[-1]
     outcomes: dict[str, str] = {}
     with StudyProgress(number, quiet=quiet, rounds=rounds) as progress:
@@ -131,16 +131,17 @@ def run_benchmark(
         outcomes.clear()
         found = {summary.setting: summary for summary in _summaries(study, trials)}
         chosen = {cell: chosen_methods(settings[cell.name], found[cell.name]) for cell in cells}
-        planned = [run for cell in cells for run in planned_results(cell, chosen[cell], suite.seeds)]
+        planned = [run for cell in cells for run in planned_results(cell, chosen[cell], suite.result_seeds)]
         run(planned, "Results", keep=False)
-    summaries = _summaries(study, [*planned, *trials], entrants[0].name)
+    by_name = {each.setting: each for each in _summaries(study, [*planned, *trials], entrants[0].name)}
+    summaries = [by_name[cell.name] for cell in cells]
     for summary in summaries:
         lost = [tuning.method for tuning in summary.tunings if not tuning.chosen]
         outcomes |= {f"{summary.setting}/{name}": "failed" for name in lost}
     facts = _facts(suite, cells, absent, entrants, summaries)
     text = json.dumps(_short(strict(facts)), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     write_durably(study.path / "benchmark.json", f"{text}\n".encode())
-    notes = [suite.table["title"] + ".", *_rules(suite), *absent]
+    notes = [suite.title + ".", *_rules(suite), *absent]
     write_page(summaries, study.path / "benchmark.html", f"Benchmark: {suite.name}", notes)
     return Benchmark(summaries, outcomes, facts)
 
@@ -176,13 +177,13 @@ def _facts(
     names = {cell.name: cell for cell in cells}
     return {
         "suite": suite.name,
-        "title": suite.table["title"],
+        "title": suite.title,
         "fairlead": __version__,
-        "seeds": suite.seeds,
+        "seeds": suite.result_seeds,
         "tuning": {
-            "budget": suite.table["budget"],
-            "rungs": suite.rungs,
-            "keep": f"1 of {suite.table['keep']}",
+            "budget": suite.budget,
+            "rungs": list(suite.rungs),
+            "keep": f"1 of {suite.keep}",
             "rule": suite.rule,
             "methods": {each.name: {"is": each.text, "tried": list(each.tune)} for each in entrants},
         },

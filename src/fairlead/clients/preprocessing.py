@@ -12,7 +12,7 @@ from torch import Tensor
 from fairlead.clients.columns import whole_classes
 from fairlead.clients.data import ArrayLike, ClientData, as_tensor, first_non_finite
 from fairlead.component import Component, PositiveCount, WholeRange
-from fairlead.errors import DataError, FieldError, field_error, require_instance, short
+from fairlead.errors import DataError, FieldError, field_error, short
 from fairlead.text import label
 
 _UNION = "union"
@@ -137,7 +137,6 @@ class Preprocessing(Component):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_instance(self, "standardize", self.standardize, bool)
         listed = self.classes
         if listed not in (None, _UNION) and not (
             isinstance(listed, tuple)

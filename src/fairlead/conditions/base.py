@@ -3,14 +3,14 @@
 import math
 from abc import ABC
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fairlead.component import Component, WholeList, parts_within
 from fairlead.conditions.traces import require_trace
-from fairlead.errors import LARGEST, ClashError, FieldError, field_error, is_number
+from fairlead.errors import LARGEST, ClashError, FieldError, is_number
 from fairlead.local_solver import MOST_STEPS
 
 Figures = float | tuple[float, ...]
@@ -67,14 +67,10 @@ class FigureRange(NamedTuple):
     def __repr__(self) -> str:
         return self.constraint
 
-    def require(self, part: object, field: str) -> None:
-        """Refuse another value."""
-        value = getattr(part, field)
+    def fault(self, value: object) -> str:
         numbers = value if isinstance(value, tuple) else (value,)
-        if not numbers or not all(
-            is_number(number) and self.low <= number <= self.high for number in numbers
-        ):
-            raise field_error(part, field, self.constraint, value)
+        inside = [is_number(number) and self.low <= number <= self.high for number in numbers]
+        return "" if inside and all(inside) else self.constraint
 
 
 AMOUNT = FigureRange(f"numbers from 0 to {LARGEST:g}")
@@ -92,15 +88,13 @@ class AscendingPair(NamedTuple):
     at_least: float
     at_most: float = math.inf
 
-    def require(self, part: object, field: str) -> None:
-        """Refuse another value."""
-        pair, (at_least, at_most) = getattr(part, field), self
-        numbers = isinstance(pair, tuple) and len(pair) == 2 and all(map(is_number, pair))
-        if not numbers or not at_least <= pair[0] <= pair[1] <= at_most:
-            bounds = (
-                f"from {at_least:g} to {at_most:g}" if at_most < math.inf else f"of at least {at_least:g}"
-            )
-            raise field_error(part, field, f"two ascending numbers {bounds}", pair)
+    def fault(self, value: Any) -> str:
+        at_least, at_most = self
+        numbers = isinstance(value, tuple) and len(value) == 2 and all(map(is_number, value))
+        if numbers and at_least <= value[0] <= value[1] <= at_most:
+            return ""
+        bounds = f"from {at_least:g} to {at_most:g}" if at_most < math.inf else f"of at least {at_least:g}"
+        return f"two ascending numbers {bounds}"
 
 
 def figures_of(owner: Condition, field: str, clients: Tensor) -> Tensor:

@@ -143,16 +143,14 @@ class LadderSteps(_Ladder, StepCounts):
 class ScriptedWork(StepCounts):
     """Replays given numbers of steps: one row per round, one column per client, then again."""
 
-    steps: tuple[tuple[int, ...], ...]
+    steps: tuple[PositiveCounts, ...]
 
     per_client = ("steps",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.steps, tuple) or not self.steps:
+        if not self.steps:
             raise field_error(self, "steps", "at least one row", self.steps)
-        for row in self.steps:
-            COUNTS.require_row(self, "steps", row)
 
     def counts(self, clients: Tensor, round: int, key: Key) -> Tensor:
         row = self.steps[round % len(self.steps)]

@@ -73,8 +73,8 @@ class CompressedUpdate(Correction):
         if self.bits is None:
             values = message["values"]
         else:
-            levels = _unpacked(message["codes"], self._kept(dim), self.bits) - (2 ** (self.bits - 1) - 1)
-            values = levels.to(message["scale"]) * message["scale"]
+            codes = _unpacked(message["codes"], self._kept(dim), self.bits).to(message["scale"])
+            values = (codes - (2 ** (self.bits - 1) - 1)) * message["scale"]
         if "places" not in message:
             return values
         zeros = values.new_zeros((*values.shape[:-1], dim))
@@ -116,7 +116,7 @@ class CompressedUpdate(Correction):
         variance, square = _row_sums(above * (1 - above)), _row_sums(parts.square())
         scale = unit.double() / (1 + variance / square.clamp(min=1.0))
         levels = (lower + (_uniform(draws, values) < above)).clamp(max=most) * values.sign()
-        return {**message, "codes": _packed(levels.long() + most, self.bits), "scale": scale.to(values)}
+        return {**message, "codes": _packed((levels + most).byte(), self.bits), "scale": scale.to(values)}
 
 
 def _row_sums(rows: Tensor) -> Tensor:
@@ -135,15 +135,19 @@ def _uniform(draws: Tensor, like: Tensor) -> Tensor:
 
 
 def _packed(codes: Tensor, bits: int) -> Tensor:
-    """Numbers (..., k) below 2^bits as bytes (..., ⌈k·bits/8⌉), the lowest bits first."""
-    digits = (codes[..., None] >> torch.arange(bits, device=codes.device)) & 1
+    """Bytes (..., k) below 2^bits as bytes (..., ⌈k·bits/8⌉), the lowest bits first."""
+    digits = (codes[..., None] >> _places(bits, codes)) & 1
     flat = torch.nn.functional.pad(digits.flatten(-2), (0, -digits.shape[-2] * bits % 8))
-    octets = flat.reshape(*flat.shape[:-1], flat.shape[-1] // 8, 8) << torch.arange(8, device=codes.device)
-    return octets.sum(-1).to(torch.uint8)
+    octets = flat.reshape(*flat.shape[:-1], flat.shape[-1] // 8, 8) << _places(8, codes)
+    return octets.sum(-1, dtype=torch.uint8)
 
 
 def _unpacked(octets: Tensor, number: int, bits: int) -> Tensor:
-    """The numbers (..., `number`) in bytes."""
-    digits = (octets[..., None].long() >> torch.arange(8, device=octets.device)) & 1
+    """The numbers (..., `number`) in bytes, as bytes."""
+    digits = (octets[..., None] >> _places(8, octets)) & 1
     whole = digits.flatten(-2)[..., : number * bits].reshape(*octets.shape[:-1], number, bits)
-    return (whole << torch.arange(bits, device=octets.device)).sum(-1)
+    return (whole << _places(bits, octets)).sum(-1, dtype=torch.uint8)
+
+
+def _places(bits: int, like: Tensor) -> Tensor:
+    return torch.arange(bits, dtype=torch.uint8, device=like.device)

@@ -6,19 +6,20 @@ A suite is a TOML file. Each of its cells is a task with a kind of heterogeneity
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import tomli_w
 
 from fairlead.clients.files import read_setup
-from fairlead.errors import FieldError, did_you_mean
+from fairlead.component import Component, PositiveCount, WholeList, WholeRange
+from fairlead.errors import FieldError, did_you_mean, field_error
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.method_list import methods_on, preset_and_values
-from fairlead.experiments.spec import from_toml, merged_tables
+from fairlead.experiments.spec import TomlTable, from_toml, merged_tables
 from fairlead.experiments.study import (
     ListedMethod,
     PlannedRun,
@@ -30,11 +31,10 @@ from fairlead.experiments.study import (
     setting_name,
     split_values,
 )
-from fairlead.plain_data import refuse_unknown
+from fairlead.plain_data import from_plain, refuse_unknown
 from fairlead.text import listed
 
 SUITES = ("quick", "full")
-_FIELDS = ("title", "seeds", "tune_seeds", "rungs", "keep", "budget", "others", "spec", "tasks", "kinds")
 
 
 class BenchmarkCell(NamedTuple):
@@ -57,24 +57,71 @@ class Entrant(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Suite:
+class SuiteTask(Component):
+    """A task of a suite."""
+
+    lr: str
+    spec: TomlTable = field(default_factory=dict)
+    sources: tuple[TomlTable, ...] = ()
+    """Its data in a folder, of which the first that is there is taken; none for embedded data."""
+    kinds: tuple[str, ...] | None = None
+    """None: all of the suite."""
+    half: PositiveCount | None = None
+    """In place of `boundary = "half"` in a kind."""
+
+
+@dataclass(frozen=True)
+class SuiteKind(Component):
+    """A kind of heterogeneity."""
+
+    spec: TomlTable
+
+
+@dataclass(frozen=True)
+class SuiteMethod(Component):
+    """A method, and what is tried besides learning rates of the clients."""
+
+    preset: str | None = None
+    """None: the preset of its name."""
+    tune: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Suite(Component):
     """The cells and methods of a benchmark, and the rule by which settings are pruned."""
 
-    name: str
-    table: Mapping[str, Any]
+    title: str
+    seeds: str
+    tune_seeds: PositiveCount
+    rungs: Annotated[tuple[int, ...], WholeList(1, fewest=1)]
+    """Rounds after which settings are pruned, and of the last rung."""
+    keep: Annotated[int, WholeRange(2)]
+    """Of so many settings of a method, one goes on."""
+    budget: PositiveCount
+    """Settings of a method, at most."""
+    others: tuple[str, ...]
+    """What is tried with methods that the suite does not have."""
+    spec: TomlTable
+    tasks: dict[str, SuiteTask]
+    kinds: dict[str, SuiteKind]
+    methods: dict[str, SuiteMethod]
+    name: str = field(default="", metadata={"in_memory": True})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if list(self.rungs) != sorted(set(self.rungs)):
+            raise field_error(self, "rungs", "ascending", self.rungs)
+        for name, task in self.tasks.items():
+            refuse_unknown(task.kinds or (), list(self.kinds), "a kind of the suite", f"tasks.{name}.kinds")
 
     @property
-    def seeds(self) -> list[int]:
-        return read_seeds(self.table["seeds"], "seeds of the suite")
-
-    @property
-    def rungs(self) -> list[int]:
-        return list(self.table["rungs"])
+    def result_seeds(self) -> list[int]:
+        return read_seeds(self.seeds, "seeds of the suite")
 
     @property
     def rule(self) -> str:
         """How settings are pruned, in a sentence."""
-        early, last, keep = self.rungs[:-1], self.rungs[-1], self.table["keep"]
+        early, last, keep = self.rungs[:-1], self.rungs[-1], self.keep
         if not early:
             return f"Every setting is tried for {last} rounds."
         return (
@@ -84,7 +131,7 @@ class Suite:
 
     def survivors(self, number: int) -> int:
         """How many of so many settings go on."""
-        return -(-number // int(self.table["keep"]))
+        return -(-number // self.keep)
 
     def cells(
         self, pattern: str = "*", data: Path | None = None, overrides: Sequence[str] = ()
@@ -92,46 +139,47 @@ class Suite:
         """The cells whose names fit a pattern such as "digits*" or "*/links", and sentences on tasks without data."""
         names = [
             (task, kind)
-            for task, table in self.table["tasks"].items()
-            for kind in table.get("kinds", self.table["kinds"])
+            for task, own in self.tasks.items()
+            for kind in own.kinds or self.kinds
             if any(fnmatchcase(f"{task}/{kind}", each) for each in split_values(pattern, "--cells"))
         ]
         if not names:
-            tasks, kinds = (listed(list(self.table[each])) for each in ("tasks", "kinds"))
+            tasks, kinds = listed(list(self.tasks)), listed(list(self.kinds))
             raise FieldError(
                 f"--cells must fit a task and a kind, such as '*/links', got {pattern!r}. Tasks are {tasks}; kinds "
                 f"are {kinds}."
             )
-        absent = {task: _absence(task, self.table["tasks"][task], data) for task, _ in names}
+        absent = {task: _absence(task, self.tasks[task], data) for task, _ in names}
         cells = [self._cell(task, kind, data, overrides) for task, kind in names if not absent[task]]
         return cells, [reason for reason in absent.values() if reason]
 
     def _cell(self, task: str, kind: str, data: Path | None, overrides: Sequence[str]) -> BenchmarkCell:
-        own = self.table["tasks"][task]
-        spec = merged_tables(
-            merged_tables(self.table["spec"], own.get("spec", {})), self.table["kinds"][kind]["spec"]
-        )
+        own = self.tasks[task]
+        spec = merged_tables(merged_tables(self.spec, own.spec), self.kinds[kind].spec)
         source = _found(own, data)
         if source is not None:
             # A kind may deal the data anew.
             spec = {**spec, "clients": merged_tables(source, spec.get("clients", {}))}
         for part in ("work", "link"):
             if spec.get(part, {}).get("boundary") == "half":
-                spec = {**spec, part: {**spec[part], "boundary": own["half"]}}
+                if own.half is None:
+                    raise FieldError(
+                        f"tasks.{task}.half is missing: the {part} of {kind} has boundary = 'half'."
+                    )
+                spec = {**spec, part: {**spec[part], "boundary": own.half}}
         table = {**spec, "rounds": self.rungs[-1]}
         name = f"{task}/{kind}"
         experiment = from_toml(Experiment, tomli_w.dumps(table), overrides, source=f"cell {name}")
-        return BenchmarkCell(name, experiment, own["lr"])
+        return BenchmarkCell(name, experiment, own.lr)
 
     def entrants(self, methods: str | None, tune: Sequence[str] = ()) -> list[Entrant]:
         """The methods of the suite, or those of a list; `tune` is tried with those that the suite does not have."""
         own = {
-            name: Entrant(name, table.get("is", name), tuple(table.get("tune", ())))
-            for name, table in self.table["methods"].items()
+            name: Entrant(name, method.preset or name, method.tune) for name, method in self.methods.items()
         }
         texts = list(own) if methods is None else split_values(methods, "--methods")
         refuse_repeated(texts, "Every method must be listed once")
-        return [own.get(text, Entrant(text, text, tuple(tune or self.table["others"]))) for text in texts]
+        return [own.get(text, Entrant(text, text, tuple(tune or self.others))) for text in texts]
 
 
 def suite_named(name: str) -> Suite:
@@ -148,24 +196,20 @@ def suite_named(name: str) -> Suite:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FieldError(f"{name} is not TOML: {error}.") from error
-    refuse_unknown(list(table), [*_FIELDS, "methods"], "a field of a suite", name)
-    for field in (*_FIELDS[1:], "methods"):
-        if field not in table:
-            raise FieldError(f"{field} is missing in the suite {name}.")
-    return Suite(Path(name).stem, table)
+    return replace(from_plain(Suite, table), name=Path(name).stem)
 
 
-def _found(task: Mapping[str, Any], data: Path | None) -> dict[str, Any] | None:
+def _found(task: SuiteTask, data: Path | None) -> dict[str, Any] | None:
     """The first source of a task's data that is in a folder, with its whole path; None for embedded data."""
-    for source in task.get("sources", ()) if data is not None else ():
+    for source in task.sources if data is not None else ():
         if (data / source["path"]).exists():
             return {**source, "path": str(data / source["path"])}
     return None
 
 
-def _absence(name: str, task: Mapping[str, Any], data: Path | None) -> str:
+def _absence(name: str, task: SuiteTask, data: Path | None) -> str:
     """Why a task cannot be run, in a sentence; empty if it can."""
-    sources = [source["path"] for source in task.get("sources", ())]
+    sources = [source["path"] for source in task.sources]
     if not sources or _found(task, data) is not None:
         return ""
     if data is None:
@@ -196,7 +240,7 @@ def planned_trials(
     cell: BenchmarkCell, settings: Mapping[str, ListedMethod], suite: Suite
 ) -> list[PlannedRun]:
     """The tuning runs of a cell, in their full length."""
-    return _in_cell(cell, planned_tuning(settings, suite.table["tune_seeds"], suite.seeds))
+    return _in_cell(cell, planned_tuning(settings, suite.tune_seeds, suite.result_seeds))
 
 
 def planned_results(

@@ -55,6 +55,7 @@ class FullFirstRound(Sampler):
     exemptions = {"different keys": "the first round samples all clients"}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.sampler.buffering is not None:
             raise ClashError(
                 f"FullFirstRound would ask more clients than {type(self.sampler).__name__} lets work at once: use it "

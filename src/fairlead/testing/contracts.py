@@ -15,14 +15,14 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from fairlead.aggregators.base import Aggregator
 from fairlead.algorithm import Algorithm
 from fairlead.clients.partitioners import Partitioner, SizePartitioner
-from fairlead.component import Component, alternatives, parts_of
+from fairlead.component import Component, alternatives, constrains, declared_types, parts_of
 from fairlead.conditions.devices import DeviceModel
 from fairlead.conditions.links import BernoulliLink, DriftingLink, LinkModel, ScriptedLink, SinusoidalLink
 from fairlead.conditions.timed_links import CombinedLink, OutageLink
 from fairlead.conditions.work import FixedBatchSizes, FixedEpochs, FixedSteps, ScriptedWork, WorkModel
 from fairlead.corrections.base import Correction
 from fairlead.corrections.compression import CompressedUpdate
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, FieldError
 from fairlead.optimizers.base import Exponential, Optimizer, Schedule
 from fairlead.optimizers.descent import SGD
 from fairlead.plain_data import field_types, from_plain, is_required, settable_fields, to_plain
@@ -76,10 +76,22 @@ def check_part(part: Component) -> None:
                 f"{type(part).__name__}.exemptions must give a reason for one of "
                 f"{list(CONTRACTS.get(role, ()))}, got {contract!r}: {reason!r}."
             )
+    declared = declared_types(type(part)).ranged
+    for field in dataclasses.fields(typing.cast("Any", part)):
+        if constrains(declared[field.name]) and not _refuses(part, field.name):
+            raise fault(part, f"refuse wrong values of {field.name}: call super().__post_init__() in its own")
     plain = to_plain(part, role)
     if from_plain(role, plain) != part:
         raise fault(part, f"survive being written in a spec, got {plain}")
     CHECKS[role](part)
+
+
+def _refuses(part: Component, field: str) -> bool:
+    try:
+        dataclasses.replace(typing.cast("Any", part), **{field: object()})
+    except FieldError:
+        return True
+    return False
 
 
 _GIVEN: dict[type, tuple[Component, ...]] = {

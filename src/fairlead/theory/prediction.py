@@ -216,8 +216,28 @@ def mean_coefficients(
     >>> mean_coefficients(presets.fednova(lr=0.1), conditions).coefficients.tolist()
     [1.25, 0.3125]
     """
-    expected = expected_round(algorithm.sampler.long_run, conditions, outcomes)
-    return expected if isinstance(expected, NotKnown) else algorithm.aggregator.mean_coefficients(expected)
+    sampler, aggregator = algorithm.sampler.long_run, algorithm.aggregator
+    key = (type(sampler), repr(sampler), type(aggregator), repr(aggregator), outcomes, _figures(conditions))
+    if key not in _KEPT:
+        expected = expected_round(sampler, conditions, outcomes)
+        known = expected if isinstance(expected, NotKnown) else aggregator.mean_coefficients(expected)
+        while len(_KEPT) >= _MOST_KEPT:
+            del _KEPT[next(iter(_KEPT))]
+        _KEPT[key] = known
+    return _KEPT[key]
+
+
+_KEPT: dict[tuple[object, ...], MeanCoefficients | NotKnown] = {}
+_MOST_KEPT = 64
+"""Methods of a study often share sampler, aggregator and clients, and drawing outcomes may outlast a short run."""
+
+
+def _figures(conditions: Conditions) -> tuple[object, ...]:
+    """All that a sampler and an aggregator may read before a round, as values that can be compared."""
+    in_epochs = conditions.in_epochs().effective_steps
+    told = (conditions.weights, conditions.effective_steps, in_epochs, conditions.num_steps)
+    known = (*told, conditions.seconds, conditions.arrival, conditions.num_examples)
+    return conditions.round, *(None if each is None else each.numpy().tobytes() for each in known)
 
 
 def participation(algorithm: Algorithm, conditions: Conditions) -> Participation | NotKnown:
