@@ -6,7 +6,7 @@ the effective work of the same steps.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import combinations, permutations
 from typing import Annotated, NamedTuple
@@ -74,6 +74,11 @@ class LocalSolver(Component):
     clip: Positive | None = None
     step_schedule: Schedule = Constant()
     personal: "LocalSolver | None" = None
+
+    def __repr__(self) -> str:
+        # Without `personal` where there is none: the text identifies runs that are older than the field.
+        shown = (f for f in fields(self) if f.name != "personal" or self.personal is not None)
+        return f"LocalSolver({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -132,7 +132,7 @@ def read_module(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 FORMAT = 2
-_NAME = re.compile(r"manifest-(\d+)\.json")
+_NAME = re.compile(r"manifest(?:-(\d+))?\.json")
 _TENSORS = re.compile(r"state-[0-9a-f]{16}\.safetensors")
 
 
@@ -171,8 +171,8 @@ def tensors_name(digest: str) -> str:
 
 def manifests(folder: Path) -> list[Path]:
     """Manifests in a folder, newest first."""
-    found = {path: match for path in folder.glob("manifest-*.json") if (match := _NAME.fullmatch(path.name))}
-    return sorted(found, key=lambda path: int(found[path][1]), reverse=True)
+    found = {path: match for path in folder.glob("manifest*.json") if (match := _NAME.fullmatch(path.name))}
+    return sorted(found, key=lambda path: int(found[path][1] or -1), reverse=True)
 
 
 def is_of_checkpoint(name: str) -> bool:
@@ -182,7 +182,7 @@ def is_of_checkpoint(name: str) -> bool:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest in a file; raises `DamagedCheckpointError` for anything else."""
+    """The manifest in a file of any known format; raises `DamagedCheckpointError` for anything else."""
     with disk_errors(path, "read", DamagedCheckpointError):
         content = path.read_bytes()
     try:
@@ -192,15 +192,17 @@ def read_manifest(path: Path) -> Manifest:
     number = table.get("format") if isinstance(table, dict) else None
     if type(number) is not int:
         raise _foreign(path)
-    if number != FORMAT:
+    if not 1 <= number <= FORMAT:
         raise DamagedCheckpointError(
-            f"{path} is of format {number}, and this version of fairlead reads format {FORMAT}."
+            f"{path} is of format {number}, and this version of fairlead reads formats up to {FORMAT}."
         )
-    table.pop("checksum", None)
+    if number > 1:
+        table.pop("checksum", None)
     manifest = _manifest(table, path)
-    if manifest.encoded() != content or manifest.name != path.name:
+    # Format 1 had no checksum and one checkpoint per folder. Since then, any difference is damage.
+    if number > 1 and (manifest.encoded() != content or manifest.name != path.name):
         raise DamagedCheckpointError(f"{path} is damaged: its checksum does not match.")
-    if not _TENSORS.fullmatch(manifest.tensors):
+    if not _TENSORS.fullmatch(manifest.tensors) or (number == 1 and path.name != "manifest.json"):
         raise _foreign(path)
     return manifest
 
