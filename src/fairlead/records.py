@@ -533,6 +533,10 @@ class RoundRecord:
     """Of the whole round, preparation of the next one included."""
 
 
+NOTHING_MEASURED = RoundRecord(0, (), (), (), (), None, None, {}, None, 0.0, 0.0, None, 0, 0)
+"""A round without clients and figures, to which records from elsewhere add those that they have."""
+
+
 class StoredRecords(Sequence[RoundRecord]):
     """Records of a run outside of memory, oldest first."""
 

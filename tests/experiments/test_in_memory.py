@@ -70,7 +70,7 @@ def test_a_data_set_alone_is_dealt_by_a_partitioner() -> None:
     data = TensorDataset(torch.tensor(INPUTS), torch.tensor(LABELS))
     source = fl.InMemory(data, num_clients=6, partition=fl.IidPartitioner(), test_fraction=0)
     assert fl.Experiment(source, FEDAVG, 1).load().train.sizes.tolist() == [15] * 6
-    with pytest.raises(fl.errors.FieldError, match="num_clients is missing"):
+    with pytest.raises(fl.errors.FieldError, match="needs num_clients and partition"):
         fl.Experiment(data, FEDAVG, 1).build()  # type: ignore[arg-type]
 
 

@@ -25,7 +25,7 @@ from fairlead.clients.files import read_setup
 from fairlead.component import alternatives
 from fairlead.errors import DataError, FieldError, is_number
 from fairlead.experiments.provenance import ClientFacts
-from fairlead.records import RoundRecord
+from fairlead.records import NOTHING_MEASURED, RoundRecord
 from fairlead.text import ClientNames, names_from
 
 FactsT = TypeVar("FactsT")
@@ -203,17 +203,10 @@ def _record(table: dict[str, Any], where: str) -> RoundRecord:
     """The record of a line; missing fields get the values of a run that measured nothing else."""
     try:
         filled = {
+            **asdict(NOTHING_MEASURED),
             "multiplicity": [1] * len(table["asked"]),
             # As for plain SGD.
             "effective_steps": table["num_steps"],
-            "coefficients": None,
-            "remembered": {},
-            "train_loss": None,
-            "direction_norm": 0.0,
-            "step_norm": 0.0,
-            "elud": None,
-            "bytes_down": 0,
-            "bytes_up": 0,
             **table,
         }
         record = record_from_line(json.dumps(filled))

@@ -18,7 +18,7 @@ from fairlead.experiments.record_io import row_of
 from fairlead.experiments.run_folder import RunFolder, RunSummary
 from fairlead.experiments.study import FoundRun, Label, describe_labels, runs_below
 from fairlead.presets import METHODS
-from fairlead.records import Evaluation, RoundRecord
+from fairlead.records import NOTHING_MEASURED, Evaluation, RoundRecord
 from fairlead.results.run_archive import ArchivedRun, load_archive, no_run_in
 from fairlead.text import ClientNames, counted
 from fairlead.worlds.base import objective_weights
@@ -258,21 +258,14 @@ def _record(run: ArchivedRun, round: int) -> RoundRecord:
     if loss is not None or accuracy is not None:
         metrics = {} if accuracy is None else {"accuracy": accuracy}
         evaluation = Evaluation(math.nan if loss is None else loss, metrics)
-    return RoundRecord(
+    return replace(
+        NOTHING_MEASURED,
         round=round,
-        asked=(),
-        multiplicity=(),
-        arrived=(),
         num_steps=() if steps is None else (int(steps),),
-        effective_steps=None,
-        coefficients=None,
-        remembered={},
         train_loss=run.number("train_loss", round),
         direction_norm=math.nan,
         step_norm=math.nan,
         elud=run.number("elud", round),
-        bytes_down=0,
-        bytes_up=0,
         evaluation=evaluation,
     )
 
