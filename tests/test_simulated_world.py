@@ -214,7 +214,7 @@ def test_metrics_need_names_of_their_own() -> None:
         return outputs[:, 0]
 
     for metrics in ((loss,), (lambda outputs, targets: outputs[:, 0],), ("accuracy", "accuracy")):
-        with pytest.raises(FieldError, match=r"Task\.metrics must have names of their own"):
+        with pytest.raises(FieldError, match=r"Task\.metrics must have different names other than"):
             fl.Task(nn.Linear(2, 2), metrics=metrics)
 
 

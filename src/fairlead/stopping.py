@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fairlead.component import Component, Finite, PositiveCount
 from fairlead.errors import FieldError
 from fairlead.records import RoundRecord
+from fairlead.text import counted
 
 
 def refuse_percentage(metric: str, target: float, named: str) -> None:
@@ -47,8 +48,16 @@ class StopRule(Component):
 
     def is_met(self, best: BestSoFar) -> bool:
         """Whether a run with this best evaluation ends now."""
-        reached = self.target is not None and best.score >= best.sign * self.target
-        return reached or (self.patience is not None and best.since >= self.patience)
+        return self.reason(best) is not None
+
+    def reason(self, best: BestSoFar) -> str | None:
+        """Why a run with this best evaluation ends now; None if it does not."""
+        value = f"{best.sign * best.score:.4g}"
+        if self.target is not None and best.score >= best.sign * self.target:
+            return f"{self.metric} {value} reached the target {self.target:g}"
+        if self.patience is not None and best.since >= self.patience:
+            return f"{self.metric} did not improve on {value} in {counted(self.patience, 'evaluation')}"
+        return None
 
 
 @dataclass

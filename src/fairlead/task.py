@@ -39,6 +39,7 @@ from fairlead.models.base import ExampleShape, Model
 from fairlead.models.imported import InMemoryModel, imported
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key, seeded_start
+from fairlead.text import counted
 
 PerExample = Callable[[Any, Tensor], Tensor]
 """`(model outputs, targets) -> (batch,)`, one number per example."""
@@ -111,7 +112,7 @@ def refuse_unknown_classes(
     if bool(wrong.any()):
         row = int(wrong.reshape(len(targets), -1).any(1).nonzero()[0])
         raise DataError(
-            f"Targets must be classes from 0 to {classes - 1}, since the model has {classes} outputs, got "
+            f"Targets must be classes from 0 to {classes - 1}, since the model has {counted(classes, 'output')}, got "
             f"{int(targets[wrong][0])} in row {row}" + (f", of {whose(row)}." if whose else ".")
         )
 
@@ -175,7 +176,8 @@ class Task(Component):
             name = given.rpartition(":")[2] if isinstance(given, str) else _name_of(metric)
             if name in ("", "loss", "<lambda>") or name in named:
                 raise FieldError(
-                    f"Task.metrics must have names of their own other than 'loss', got {short(name)}."
+                    "Task.metrics must have different names other than 'loss'; a lambda has none, so define a "
+                    f"function; got {short(name)}."
                 )
             named[name] = metric
         return named

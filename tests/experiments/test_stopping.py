@@ -103,7 +103,8 @@ def test_the_command_reads_the_rule_from_a_spec(tmp_path: Path, monkeypatch: pyt
     options = ["--rounds", "20", "--set", "evaluate_every=1", "-o", "run"]
     rule = 'stop_when={metric = "loss", target = 2.2, patience = 10}'
     done = runner.invoke(app, ["run", "study.toml", *options, "--set", rule])
-    assert "stop_when ended the run before round 20." in done.output, done.output
+    assert "stop_when ended the run before round 20: loss 2." in done.output
+    assert "reached the target 2.2." in done.output, done.output
     again = runner.invoke(app, ["run", "run"])
     assert "already finished after" in again.output
 

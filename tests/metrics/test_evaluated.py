@@ -152,7 +152,7 @@ def constant(outputs: Tensor, targets: Tensor) -> Tensor:
         (constant, EngineError, "'constant' fails on outputs .* one number per example, .* or one number for all"),
         (MulticlassF1Score, FieldError, "Task.metrics must be a metric"),
         (MulticlassF1Score(4), EngineError, "'multiclass_f1_score' fails on outputs of shape"),
-        (lambda outputs, targets: 1.0, FieldError, "names of their own other than 'loss', got '<lambda>'"),
+        (lambda outputs, targets: 1.0, FieldError, "a lambda has none, so define a function; got '<lambda>'"),
         (3, FieldError, "Task.metrics must be a metric, .* got 3"),
     ],
 )  # fmt: skip

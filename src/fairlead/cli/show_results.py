@@ -106,7 +106,8 @@ def say_run(ended: Run, resume_hint: str) -> None:
         say(f"{quantity.title} over the rounds:\n{chart}\n")
     say(f"{counted(summary.rounds, 'round')} {'is' if summary.rounds == 1 else 'are'} in {folder}")
     if summary.rounds < (ended.federation.rounds or 0):
-        say(f"stop_when ended the run before round {ended.federation.rounds}.")
+        why = "" if run.run.experiment is None else run.run.experiment.stopped_by(run.run.records)
+        say(f"stop_when ended the run before round {ended.federation.rounds}: {why}.")
     if summary.evaluation is not None:
         say(f"Final model: {describe_evaluation(summary.evaluation)}")
     say(headline(comparison))

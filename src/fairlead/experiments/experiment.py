@@ -150,10 +150,10 @@ class Experiment(Component, Displayed):
         """The best value of a metric, before the first round."""
         return BestSoFar(metric, -1 if self.minimizes(metric) else 1)
 
-    def stopped_by(self, records: Iterable[RoundRecord]) -> bool:
-        """Whether `stop_when` ends a run with these records."""
+    def stopped_by(self, records: Iterable[RoundRecord]) -> str | None:
+        """Why `stop_when` ends a run with these records; None if it does not."""
         rule = self.stop_rule
-        return rule is not None and rule.is_met(rule.best_so_far().after(records))
+        return None if rule is None else rule.reason(rule.best_so_far().after(records))
 
     @property
     def stop_rule(self) -> StopRule | None:

@@ -226,7 +226,7 @@ class RunFolder:
         summary = self.summary()
         if summary is None or self.experiment() != experiment.recorded():
             return False
-        return summary.rounds == experiment.rounds or experiment.stopped_by(self.log())
+        return summary.rounds == experiment.rounds or experiment.stopped_by(self.log()) is not None
 
     def refuse_occupied(self) -> None:
         """Raise if a new run may not use this folder."""
@@ -301,7 +301,7 @@ class RunFolder:
         again = _computed_again(done, len(log) - done, cut_short=log.cut_short)
         log.require_readable(done)
         federation.records = log
-        over = done == experiment.rounds or experiment.stopped_by(islice(log, done))
+        over = done == experiment.rounds or experiment.stopped_by(islice(log, done)) is not None
         if finished and again is None and over and self.experiment() == experiment.recorded():
             return None
         with disk_errors(self.path, "written"):

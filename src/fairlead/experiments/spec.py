@@ -260,7 +260,8 @@ def _parse(text: str, source: str) -> TomlTable:
         message = re.sub(r" \(at .*\)$", "", str(error))
         place = re.search(r"at line (\d+)", str(error))
         line = int(place[1]) if place else len(text.splitlines())
-        raise FieldError(f"{source}, line {line}: {message[:1].lower()}{message[1:]}.") from error
+        hint = "" if source.endswith(".toml") else " A spec is a TOML file, such as study.toml."
+        raise FieldError(f"{source}, line {line}: {message[:1].lower()}{message[1:]}.{hint}") from error
     except (ValueError, RecursionError) as error:
         raise FieldError(f"{source} exceeds the limits of TOML: {error}.") from error
 

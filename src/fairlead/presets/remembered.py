@@ -135,6 +135,7 @@ def with_aware(
 
     Arguments as in `fedaware`.
 
+    >>> from fairlead.presets import fedavg
     >>> with_aware(fedavg(lr=0.1), alpha=0.9).transforms[0].alpha
     0.9
     """

@@ -90,7 +90,8 @@ def needed_arguments(build: Callable[..., Algorithm]) -> list[str]:
 
 def method_named(name: str) -> Method:
     """The method whose preset is called `name`."""
-    require_name(name, METHODS, "a preset", otherwise="`fairlead list methods` shows all.")
+    otherwise = "`fairlead list methods` shows all; --import MODULE adds your own."
+    require_name(name, METHODS, "a preset", otherwise=otherwise)
     return METHODS[name]
 
 

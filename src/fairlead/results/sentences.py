@@ -376,8 +376,9 @@ def why(method: MethodFigures) -> str:
     most, least = int(moved.argmax()), int(moved.argmin())
     names = method.runs[0].run.names
     gained = "" if ratios[most] is None else f" ({show(ratios[most], 'factor')} its weight)"
+    # Without the rest of the name in small letters, as `capitalize` would write it.
     return (
-        f"{verdict} {label(most, names).capitalize()} gained most{gained}, {label(least, names)} lost most "
+        f"{verdict} C{label(most, names)[1:]} gained most{gained}, {label(least, names)} lost most "
         f"({show(ratios[least], 'factor')})."
     )
 

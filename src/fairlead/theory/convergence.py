@@ -131,13 +131,16 @@ class ConsistencyCondition:
     def told(self, names: ClientNames | None = None) -> str:
         """Whether it holds, and the clients that violate it most, by name where they have one."""
         if self.holds:
-            return "Work times arrival rate is the same for all clients: plain averaging would be consistent here."
+            return (
+                "The product of work and arrival rate is the same for all clients: plain averaging would be "
+                "consistent here."
+            )
         most, least = (
             ", ".join(called(client, names) for client in clients) for clients in (self.most, self.least)
         )
         return (
-            f"Work times arrival rate differs by a factor of {self.ratio:.3g} between clients (most: {most}; "
-            f"least: {least}), so plain averaging would not be consistent here."
+            f"The product of work and arrival rate differs by a factor of {self.ratio:.3g} between clients (most: "
+            f"{most}; least: {least}), so plain averaging would not be consistent here."
         )
 
 
