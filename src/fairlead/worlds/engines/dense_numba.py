@@ -190,7 +190,7 @@ def _train_jobs(
     for job in jobs:
         place = starts[job]
         for step in range(num_steps[job]):
-            size, used = 0, 0
+            lr, size, used = lrs[step], 0, 0
             for b in range(place, place + batch_sizes[job]):
                 row = rows[b]
                 size += row >= 0
@@ -210,19 +210,23 @@ def _train_jobs(
                 width, outputs, kind = padded[layer], widths[layer + 1], kinds[layer]
                 weights = all_weights[job, at : at + outputs * width].reshape(outputs, width)
                 for b in range(used):
+                    example, scores = values[layer, b], values[layer + 1, b]
                     for o in range(outputs):
-                        total = number(0)
+                        total, own = number(0), weights[o]
                         for j in range(width):
-                            total += weights[o, j] * values[layer, b, j]
-                        total += all_biases[job, unit + o]
-                        if kind == _RELU:
+                            total += own[j] * example[j]
+                        scores[o] = total + all_biases[job, unit + o]
+                    # In loops of their own: beside a product they would slow it.
+                    if kind == _RELU:
+                        for o in range(outputs):
                             # So that NaN stays.
-                            total = number(0) if total < 0 else total
-                        elif kind == _TANH:
-                            total = np.tanh(total)
-                        elif kind == _SIGMOID:
-                            total = number(1) / (number(1) + np.exp(-total))
-                        values[layer + 1, b, o] = total
+                            scores[o] = number(0) if scores[o] < 0 else scores[o]
+                    elif kind == _TANH:
+                        for o in range(outputs):
+                            scores[o] = np.tanh(scores[o])
+                    elif kind == _SIGMOID:
+                        for o in range(outputs):
+                            scores[o] = number(1) / (number(1) + np.exp(-scores[o]))
                 at += outputs * width
                 unit += outputs
 
@@ -257,15 +261,21 @@ def _train_jobs(
                 unit -= outputs
                 weights = all_weights[job, at : at + outputs * width].reshape(outputs, width)
                 terms = weight_terms[job, at : at + outputs * width].reshape(outputs, width)
+                inward = values[layer]
                 if layer > 0:
-                    # With the weights from before the step.
+                    # With the weights from before the step; four rows at once save reading and writing sums.
                     for b in range(used):
-                        for j in range(width):
-                            below[b, j] = 0
-                        for o in range(outputs):
-                            error = errors[b, o]
+                        error, under = errors[b], below[b]
+                        under[:width] = 0
+                        for o in range(0, outputs - 3, 4):
+                            e0, e1, e2, e3 = error[o], error[o + 1], error[o + 2], error[o + 3]
+                            w0, w1, w2, w3 = weights[o], weights[o + 1], weights[o + 2], weights[o + 3]
                             for j in range(width):
-                                below[b, j] += error * weights[o, j]
+                                under[j] += e0 * w0[j] + e1 * w1[j] + e2 * w2[j] + e3 * w3[j]
+                        for o in range(outputs // 4 * 4, outputs):
+                            e0, w0 = error[o], weights[o]
+                            for j in range(width):
+                                under[j] += e0 * w0[j]
                         if kinds[layer - 1] == _RELU:
                             for j in range(width):
                                 below[b, j] = number(0) if values[layer, b, j] <= 0 else below[b, j]
@@ -276,17 +286,24 @@ def _train_jobs(
                             for j in range(width):
                                 below[b, j] *= values[layer, b, j] * (number(1) - values[layer, b, j])
                 for o in range(outputs):
+                    own, own_terms = weights[o], terms[o]
                     bias_gradient = kept * all_biases[job, unit + o] + bias_terms[job, unit + o]
                     for j in range(width):
-                        gradient[j] = kept * weights[o, j] + terms[o, j]
+                        gradient[j] = kept * own[j] + own_terms[j]
                     for b in range(used):
-                        error = errors[b, o]
-                        bias_gradient += error
+                        bias_gradient += errors[b, o]
+                    for b in range(0, used - 3, 4):
+                        e0, e1, e2, e3 = errors[b, o], errors[b + 1, o], errors[b + 2, o], errors[b + 3, o]
+                        v0, v1, v2, v3 = inward[b], inward[b + 1], inward[b + 2], inward[b + 3]
                         for j in range(width):
-                            gradient[j] += error * values[layer, b, j]
+                            gradient[j] += e0 * v0[j] + e1 * v1[j] + e2 * v2[j] + e3 * v3[j]
+                    for b in range(used // 4 * 4, used):
+                        e0, v0 = errors[b, o], inward[b]
+                        for j in range(width):
+                            gradient[j] += e0 * v0[j]
                     for j in range(width):
-                        weights[o, j] -= lrs[step] * gradient[j]
+                        own[j] -= lr * gradient[j]
                     if biased[layer]:
-                        all_biases[job, unit + o] -= lrs[step] * bias_gradient
+                        all_biases[job, unit + o] -= lr * bias_gradient
                 errors, below = below, errors
             place += batch_sizes[job]
