@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+from part_examples import examples
 
 import fairlead as fl
 from fairlead.component import Component, parts_of
 from fairlead.plain_data import from_plain, to_plain
-from fairlead.testing import check_part, examples
+from fairlead.testing import check_part
 
 CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
 STEPS, DROP = (4, 1, 2, 6), (0.0, 0.5, 0.2, 0.6)

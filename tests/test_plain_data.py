@@ -11,6 +11,7 @@ import pytest
 import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from part_examples import examples
 from torch import nn
 
 import fairlead as fl
@@ -18,7 +19,6 @@ from fairlead.component import Component, alternatives, parts_of
 from fairlead.errors import FairleadError, FieldError
 from fairlead.experiments.catalog import ROLES
 from fairlead.plain_data import NONE, field_types, from_plain, settable_fields, to_plain
-from fairlead.testing import examples
 
 
 @dataclass(frozen=True)

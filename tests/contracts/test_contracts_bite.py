@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from part_examples import examples
 from torch import Tensor
 
 import fairlead as fl
@@ -31,7 +32,6 @@ from fairlead.testing import (
     check_schedule,
     check_transform,
     check_work,
-    examples,
 )
 
 

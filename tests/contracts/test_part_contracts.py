@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from part_examples import examples
 
 import fairlead as fl
 from fairlead import presets
 from fairlead.component import Component, parts_of
 from fairlead.references import REFERENCES
-from fairlead.testing import CHECKS, check_part, check_preset, examples
+from fairlead.testing import CHECKS, check_part, check_preset
 
 CHECKED_FOLDERS = (
     *("samplers", "optimizers", "corrections", "aggregators", "transforms"),
@@ -61,7 +62,7 @@ def instances(cls: Any, folder: Path) -> tuple[Component, ...]:
 
 @pytest.mark.parametrize("cls", PARTS, ids=lambda cls: cls.__name__)
 def test_every_part_keeps_its_contract(cls: type[Component], tmp_path: Path) -> None:
-    """If this fails for lack of an example, `fairlead.testing.examples` says what to do."""
+    """If this fails for lack of an example, `part_examples.examples` says what to do."""
     for part in instances(cls, tmp_path):
         check_part(part)
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from part_examples import examples
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import fairlead as fl
 from fairlead.component import Component, parts_of
 from fairlead.task import PerExample
-from fairlead.testing import examples
 
 SIZES = (7, 1, 0, 4, 10, 3, 2)
 WORK = fl.FixedSteps((5, 3, 1, 6, 2, 4, 1))

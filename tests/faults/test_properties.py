@@ -13,6 +13,7 @@ import torch
 from fault_runs import FULL
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from part_examples import examples
 from torch import Tensor
 
 import fairlead as fl
@@ -20,7 +21,6 @@ from fairlead.client_table import PartState
 from fairlead.component import Component, parts_of
 from fairlead.errors import ClashError, FairleadError, FieldError
 from fairlead.samplers.base import Sampler
-from fairlead.testing import examples
 from fairlead.testing.rounds import (
     NUM_PARAMETERS,
     contents,

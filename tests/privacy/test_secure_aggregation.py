@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from part_examples import examples
 from torch import Tensor
 
 import fairlead as fl
@@ -17,7 +18,7 @@ from fairlead.errors import ClashError, FieldError
 from fairlead.presets import METHODS
 from fairlead.privacy import part_needing_single_updates
 from fairlead.records import Poll
-from fairlead.testing import example_of_preset, examples
+from fairlead.testing import example_of_preset
 from fairlead.testing.rounds import contents, draws, make_conditions, make_population, make_updates
 
 N, D = 7, 5

@@ -7,12 +7,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from part_examples import examples
 
 import fairlead as fl
 from fairlead.component import parts_of
 from fairlead.errors import FieldError
 from fairlead.records import Population
-from fairlead.testing import examples
 from fairlead.worlds.executor import draw_batches
 
 WEIGHTS = st.lists(st.floats(0, 10), min_size=1, max_size=20).filter(lambda w: sum(w) > 1e-6)

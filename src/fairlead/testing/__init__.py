@@ -1,10 +1,10 @@
-"""Contract checks for your own parts, and examples of parts to check."""
+"""Contract checks for your own parts."""
 
 from fairlead import front_door
 
 CONTENTS = {
     "testing.client_checks": "check_correction check_optimizer check_schedule",
-    "testing.contracts": "CHECKS CONTRACTS check_part examples",
+    "testing.contracts": "CHECKS CONTRACTS check_part",
     "testing.run_checks": "check_algorithm check_limit check_preset example_of_preset",
     "testing.server_checks": "check_aggregator check_sampler check_transform",
     "testing.world_checks": "check_devices check_link check_partitioner check_work check_world",
