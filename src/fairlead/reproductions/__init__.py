@@ -13,7 +13,7 @@ from types import ModuleType
 
 from fairlead.errors import require_name
 from fairlead.reproductions import closed_form, wang2021, wang2024, weng2025, zeng2023, zeng2025
-from fairlead.reproductions.reproduction import Reproduction, cited
+from fairlead.reproductions.reproduction import Reproduction, cited, gallery
 
 
 def _found(module: ModuleType) -> Iterator[Reproduction]:
@@ -43,29 +43,7 @@ class Omitted:
         return cited(self.reference)
 
 
-OMITTED = (
-    Omitted(
-        "zeng2025fedaware",
-        "Figs. 2, 3 and 8",
-        "Curves of the runs of Table 2; `fairlead report` draws them from the archive.",
-    ),
-    Omitted(
-        "wang2024unreasonable", "Figs. 1 and 3, Stack Overflow", "The data are not available as plain files."
-    ),
-    Omitted("wang2024unreasonable", "Fig. 2", "A drawing."),
-    Omitted("wang2024unreasonable", "Table 2", "Rates of theorems, without a measurement."),
-    Omitted(
-        "weng2025fedacs",
-        "Theorem 3",
-        "Its bound is not one. With C̄ as printed in (109b), which lacks τ_eff, FedACS on the quadratics of Fig. 7 "
-        "exceeds it 2.5 times. With τ_eff it does so for one draw a round, since the bound has no cohort size.",
-    ),
-    Omitted(
-        "weng2025fedacs",
-        "Tables 1 and 4, seconds",
-        "Times of the authors' machine; local steps are counted instead.",
-    ),
-)
+OMITTED = tuple(Omitted(**each) for each in gallery()["omitted"])
 
 
 def reproduction_named(name: str) -> Reproduction:

@@ -22,7 +22,7 @@ from fairlead.presets import METHODS
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
 from fairlead.reproductions.claims import Claim, Less, TableCell
-from fairlead.reproductions.reproduction import SCALES, Computation, Request
+from fairlead.reproductions.reproduction import SCALES, Computation, Request, words
 from fairlead.theory.quadratics import LocalWork, response, responses
 from fairlead.worlds.base import World
 from fairlead.worlds.simulated import SimulatedWorld
@@ -221,20 +221,9 @@ def _claims() -> tuple[Claim, ...]:
 
 
 BIAS_TABLE = Computation(
-    name="bias_table",
-    reference="weng2025fedacs",
-    where="§3-4 and Wang 2021 (5): surrogate weights",
-    claim="Averaging converges to an objective that weights clients by their steps and arrivals. Each method removes "
-    "the bias it is designed for, and only FedACS, c-a-FedNova, control variates and FedDyn remove both.",
+    **words("bias_table"),
     claims=_claims(),
-    differences=(
-        "Weng 2025 groups FedVarp with the rules that correct nothing; it removes the bias of links.",
-        "Wang 2021 groups SCAFFOLD with VRLSGD; it has no bias under unequal steps.",
-    ),
     compute=_table,
-    measured=f"distance from the limit of a method to the optimum of the requested objective, which counts as reached "
-    f"below {_REACHED} and as missed above {_MISSED}; the clients' own optima are three apart",
-    what="3 clients with 4, 1 and 2 steps and arrival rates 1, 1/2 and 1/4; every set of arrivals in turn",
 )
 
 
@@ -323,10 +312,7 @@ def _bounds(request: Request, seed: int) -> Mapping[TableCell, float]:
 
 
 BOUNDS = Computation(
-    name="zeng2023_bounds",
-    reference="zeng2023gradient",
-    where="Lemma 3.2, Corollary 3.2 and Theorem 4.1; Zeng 2025, Theorem 4.1",
-    claim="Local drift and the gradients of FedAWARE and FedAvg stay below their bounds.",
+    **words("zeng2023_bounds"),
     claims=(
         *(Less(TableCell(name, column), 1.0) for column in (_LONG, _SHORT) for name in _DRIFTS),
         Less(0.0, TableCell("Theorem 4.1", _FACTOR)),
@@ -335,13 +321,5 @@ BOUNDS = Computation(
     released=tuple(Less(TableCell(name, _SHORT), 1.0) for name in (*_DRIFTS, "Theorem 4.1")),
     released_as="corrected",
     released_at=SCALES,
-    differences=(
-        "Lemma 3.2 and Corollary 3.2 are printed for η_l ≤ 1/K; their proof needs η_l ≤ 1/(8KL).",
-        "Theorem 4.1 needs ρᵗ > 0, and ρᵗ < 1 − √s − s with s = Σ (λ̃_i/λ_i − 1)²: never where a client has no weight.",
-        "Its (14) and (15) misuse the inequality of Cauchy and Schwarz; Lemma 4.1 compares updates with gradients.",
-        "Theorem 4.1 of Zeng 2025 hides its constants; those here follow from its Lemma A.1.",
-    ),
     compute=_bounds,
-    measured="left over right side, and the largest 1 − √s − s of all rounds",
-    what="10 clients with unequal weights in 5 dimensions, 11 or 2 to 11 exact local steps, 200 rounds",
 )

@@ -2,13 +2,15 @@
 
 import json
 import math
+import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cache, partial
+from importlib.resources import files
 from pathlib import Path
 from time import perf_counter
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from fairlead import __version__
 from fairlead.errors import DataError, FieldError, require_name
@@ -308,6 +310,23 @@ class Computation(Reproduction):
             for cell, value in self.compute(request, seed).items():
                 results.setdefault(cell, {})[seed] = value
         return measured_here(results, perf_counter() - started, request.device if self.on_device else "cpu")
+
+
+@cache
+def gallery() -> dict[str, Any]:
+    """The words of all reproductions by name, shared sentences as `notes`, and the results that are `omitted`."""
+    return tomllib.loads(files("fairlead.reproductions").joinpath("gallery.toml").read_text(encoding="utf-8"))
+
+
+def words(name: str) -> dict[str, Any]:
+    """The fields of a reproduction that are words: its paper, claim and differences."""
+    found, notes = gallery()[name], gallery()["notes"]
+    differences = tuple(
+        sentence
+        for each in found.get("differences", ())
+        for sentence in (notes[each[1:]] if each.startswith("@") else (each,))
+    )
+    return {"name": name, **found, "differences": differences}
 
 
 def listed_parts(text: str, known: Collection[str]) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -21,13 +20,10 @@ from fairlead.randomness import Key
 from fairlead.reproductions import trained
 from fairlead.reproductions.claims import Falling, Less, Near, TableCell, below, published_table
 from fairlead.reproductions.data_sets import CIFAR10_AUGMENTED
-from fairlead.reproductions.reproduction import Computation, Request, Scale
+from fairlead.reproductions.reproduction import Computation, Request, Scale, words
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
 from fairlead.settings import Setting
 from fairlead.theory.convergence import convergence_factors
-
-_computation = partial(Computation, reference="wang2021fednova")
-_table = partial(TrainedTable, reference="wang2021fednova")
 
 
 def _experiment(setting: Setting, algorithm: Algorithm, rounds: int, seed: int) -> Experiment:
@@ -73,11 +69,8 @@ def _lemma_1(request: Request, seed: int) -> Mapping[TableCell, float]:
     return figures
 
 
-LEMMA_1 = _computation(
-    name="wang2021_lemma_1",
-    where="Lemma 1, (5) and (29)-(33)",
-    claim="With unequal local steps FedAvg converges to the minimizer of a surrogate objective, which "
-    "weights clients by their steps.",
+LEMMA_1 = Computation(
+    **words("wang2021_lemma_1"),
     claims=(
         *(Less(TableCell(name, _TO_LIMIT), 1e-6) for name in _LEMMA_METHODS),
         Less(TableCell("FedNova", _BIAS), TableCell("FedAvg", _BIAS), 0.5),
@@ -88,9 +81,7 @@ LEMMA_1 = _computation(
             within=0.2,
         ),
     ),
-    differences=("(5) is exact only as η → 0; (31) is the limit at a finite η.",),
     compute=_lemma_1,
-    what="5 clients with 1 to 7 steps on quadratics of condition 3, 120 rounds, against the closed form",
 )
 
 
@@ -110,14 +101,10 @@ def _lemma_5(request: Request, seed: int) -> Mapping[TableCell, float]:
     return figures
 
 
-LEMMA_5 = _computation(
-    name="wang2021_lemma_5",
-    where="Lemma 5, (61)-(64)",
-    claim="With two clients of unequal work ‖∇F‖² at FedAvg's limit tends to χ²κ² as η → 0: (13) is tight.",
+LEMMA_5 = Computation(
+    **words("wang2021_lemma_5"),
     claims=(Near(TableCell("FedAvg", _FLOOR), 1.0, within=1e-3), Less(TableCell("FedNova", _FLOOR), 1e-6)),
-    differences=("(62) and (64) print κ² and χ² with slips of a factor 2 that cancel in the product.",),
     compute=_lemma_5,
-    what="F = ½(x ∓ 2)² with 1 and 4 steps: (31) for η = 0.0001",
 )
 
 
@@ -172,10 +159,8 @@ def _theorem_4(request: Request, seed: int) -> Mapping[TableCell, float]:
     return figures
 
 
-THEOREM_4 = _computation(
-    name="wang2021_theorem_4",
-    where="Theorem 4, (18), (19) and (83); §V-A, best α",
-    claim="If F is strongly convex the error is O(1/(mτ̄T)), and FedProx's best α of order √(m/τ̄)/T^(1/6).",
+THEOREM_4 = Computation(
+    **words("wang2021_theorem_4"),
     claims=(
         *(Less(TableCell(name, _OVER_BOUND.format(at)), 1 + 1e-9) for name in _CASES for at in _ROUNDS),
         *(Near(TableCell(name, _SPEED), -1.0 if noise else -2.0, 0.1) for name, (_, noise) in _CASES.items()),
@@ -183,9 +168,7 @@ THEOREM_4 = _computation(
         Near(TableCell("ten times m", _SCALED), TableCell("FedAvg", _SCALED), within=1.0),
         *(Near(TableCell(_PROX.format(*sizes), _ALPHA), 1.0, within=0.1) for sizes in _SIZES),
     ),
-    differences=("(19) is read without its 1/L², the best α with C of (51): see `docs/differences.md`.",),
     compute=_theorem_4,
-    what="F = ½(x − e)² with 1 to 7 steps: expected errors of 10,000 rounds in closed form, the minimum of (9) over α",
 )
 
 
@@ -239,11 +222,8 @@ def _squared(method: str, panel: str) -> TableCell:
     return TableCell(method, f"‖x − x*‖², {panel}")
 
 
-FIGURE_2 = _computation(
-    name="wang2021_figure_2",
-    where="Fig. 2",
-    claim="With equal steps all methods reach the optimum, FedProx later; with random steps FedNova comes much "
-    "closer than FedAvg and FedProx, and VRLSGD does not converge.",
+FIGURE_2 = Computation(
+    **words("wang2021_figure_2"),
     claims=(
         *(Less(_squared(name, "equal steps"), 1e-6) for name in _FIGURE_2_METHODS),
         Less(_squared("FedAvg", "equal steps, early"), _squared("FedProx", "equal steps, early")),
@@ -252,19 +232,7 @@ FIGURE_2 = _computation(
         Less(_squared("FedNova", "random steps"), _squared("FedProx", "random steps"), 0.1),
         Less(_squared("FedAvg", "random steps"), _squared("VRLSGD", "random steps"), 0.1),
     ),
-    differences=(
-        "The paper does not say dimension, start, spread of the random steps and number of rounds: 10, 1, 16 and "
-        "1,200 here, fewer rounds at small scale.",
-        "What is left of FedAvg under random steps is noise around the optimum with a floor of order η, not a bias.",
-        "Speed is compared after ten rounds; in the end all are at the last digits of the optimum.",
-        "VRLSGD may grow without bound or freeze far from the optimum, by the steps that are drawn.",
-    ),
     compute=_figure_2,
-    what={
-        "smoke": "10 clients with 6 steps on average, 20 rounds",
-        "small": "10 clients with 6 steps on average, 60 rounds",
-        "full": "30 clients with 30 steps on average, 1,200 rounds",
-    },
     judged_at=("small", "full"),
 )
 
@@ -299,11 +267,8 @@ def _figure_4(request: Request, seed: int) -> Mapping[TableCell, float]:
     return figures
 
 
-FIGURE_4 = _computation(
-    name="wang2021_figure_4",
-    where="Fig. 4",
-    claim="A larger α = ημ makes FedProx less biased and slower: at α = 1 it has no bias and counts one step, while "
-    "FedNova is neither biased nor slower. FedProx has at most the variance of FedAvg.",
+FIGURE_4 = Computation(
+    **words("wang2021_figure_4"),
     claims=(
         Falling(tuple(map(_row, _ALPHAS)), _CHI_SQUARE),
         Falling(tuple(map(_row, reversed(_ALPHAS))), _SLOWDOWN),
@@ -313,13 +278,7 @@ FIGURE_4 = _computation(
         Near(TableCell("FedNova", _SLOWDOWN), 1.0, within=1e-12),
         *(Less(TableCell(_row(alpha), _VARIANCE), 1 + 1e-9) for alpha in _ALPHAS),
     ),
-    differences=(
-        "Relative variance is A of (10). FedNova, which the figure leaves out, has 1 + χ² of FedAvg.",
-        "The paper does not say which steps were drawn, nor whether 20 is their variance: here they are the quantiles "
-        "for a standard deviation of 20, the only reading with a visible bias.",
-    ),
     compute=_figure_4,
-    what="30 clients with steps spread as N(20, 20): predicted weights and steps",
 )
 
 
@@ -335,16 +294,9 @@ _FIGURE_5 = {
     "30 % asked, random epochs": TableColumn(_on_all_examples(settings.fednova_synthetic_random())),
 }
 
-FIGURE_5 = _table(
-    name="wang2021_figure_5",
-    where="Fig. 5",
-    claim="On Synthetic(1, 1) FedNova has a lower training loss than FedAvg, with all clients and with some, at equal "
-    "and at random epochs.",
+FIGURE_5 = TrainedTable(
+    **words("wang2021_figure_5"),
     claims=below(["FedNova"], ["FedAvg"], _FIGURE_5),
-    differences=(
-        "The data follow the recipe of Synthetic(1, 1) with draws of their own, and the paper gives no number of "
-        "rounds: 200 at full scale, of which the second half counts.",
-    ),
     columns=_FIGURE_5,
     rows={"FedAvg": TableRow("fedavg"), "FedNova": TableRow("fednova")},
     statistics={"": trained.late_loss},
@@ -391,11 +343,8 @@ _COLUMNS = {
     )
 }
 
-TABLE_1 = _table(
-    name="wang2021_table_1",
-    where="Table I",
-    claim="On CIFAR-10 with unequal local steps FedNova is more accurate than FedAvg with plain, momentum and "
-    "proximal local solvers.",
+TABLE_1 = TrainedTable(
+    **words("wang2021_table_1"),
     claims=tuple(
         claim
         for name in _COLUMNS
@@ -403,13 +352,6 @@ TABLE_1 = _table(
         for claim in below([f"FedAvg{solver}"], [f"FedNova{solver}"], [name])
     ),
     published=published_table("wang2021_table_1"),
-    differences=(
-        "The decay of the learning rate, the weight decay and the augmentation are those of the released code.",
-        "Its random epochs exclude the upper end; here they are U(2, 5) as printed.",
-        "Its proximal momentum lets the proximal term into the buffer; here they do not meet.",
-        "Variance reduction was never released: FedAvg with it is SCAFFOLD here, FedNova with it reads raw gradients.",
-        "The split is that of the released code, the same for every seed.",
-    ),
     columns=_COLUMNS,
     statistics={"": trained.final_accuracy},
     sizes={

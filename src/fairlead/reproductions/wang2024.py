@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import permutations, product
 from statistics import linear_regression
 
@@ -24,13 +23,11 @@ from fairlead.optimizers.descent import SGD
 from fairlead.randomness import Key
 from fairlead.reproductions.claims import Falling, Less, Near, TableCell
 from fairlead.reproductions.data_sets import source_of
-from fairlead.reproductions.reproduction import Computation, Request, Scale
+from fairlead.reproductions.reproduction import Computation, Request, Scale, words
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable, last_tenth_accuracy
 from fairlead.settings import Setting, consensus_cifar100, consensus_femnist
 from fairlead.task import Task
 from fairlead.worlds.simulated import SimulatedWorld
-
-_computation = partial(Computation, reference="wang2024unreasonable")
 
 _LR, _DRIFT_STEPS = 0.3, 10
 _LOCAL_STEPS = (1, 2, 5, 10, 50)
@@ -68,23 +65,15 @@ def _theorem_3(request: Request, seed: int) -> Mapping[TableCell, float]:
     return figures
 
 
-THEOREM_3 = _computation(
-    name="wang2024_theorem_3",
-    where="Theorem 3, (16)-(18)",
-    claim="Where clients share p(y | x), local steps have no bias in the limit of many clients, and more of them "
-    "converge in fewer rounds.",
+THEOREM_3 = Computation(
+    **words("wang2024_theorem_3"),
     claims=(
         Near(TableCell("Local GD", _SLOPE), -0.5, within=0.1),
         Falling(tuple(f"H = {steps}" for steps in _LOCAL_STEPS), _RADIUS),
         Less(TableCell("FedAvg", _RUN), 1e-9),
         Less(TableCell("FedAvg", _NOISELESS), 1e-3),
     ),
-    differences=(
-        "(16) prints the mean of G_c − ∇F_c, which is that of G_c only for M → ∞; ρ here is ‖E_c G_c(w*)‖.",
-        "Rounds are compared at the same step η; gradient descent alone could take longer ones.",
-    ),
     compute=_theorem_3,
-    what="linear regression with 32 to 2,048 clients, 40 draws each; local steps of gradient descent from 1 to 50",
 )
 
 
@@ -129,20 +118,14 @@ def _theorem_2(request: Request, seed: int) -> Mapping[TableCell, float]:
     return figures
 
 
-THEOREM_2 = _computation(
-    name="wang2024_theorem_2",
-    where="Theorem 2, (9) and (11)",
-    claim="FedAvg ends within a distance set by noise, ρ and the bias δ_c of local SGD, which quadratics do not have.",
+THEOREM_2 = Computation(
+    **words("wang2024_theorem_2"),
     claims=(
         Less(TableCell("independent", _DELTA), 1e-20),
         Less(TableCell("shuffled", _OVER_11), 1.0),
         *(Less(TableCell(f"T = {rounds}", _OVER_9), 1.0) for rounds in _ROUNDS),
     ),
-    differences=(
-        "The server's step is 1/8 as in the proof, not 1/4. Shuffled epochs, unlike independent examples, have a δ_c.",
-    ),
     compute=_theorem_2,
-    what="linear regression, 20 clients with four examples each: δ_c over all orders of four steps, and a run",
 )
 
 
@@ -152,17 +135,10 @@ _PEOPLE = Setting(
 """FedAvg on many people as Reddi et al. (2021) run it, whose set-up the paper takes."""
 
 
-def _twins(name: str, where: str, data: str, title: str) -> TrainedTable:
+def _twins(name: str, data: str) -> TrainedTable:
     return TrainedTable(
-        name=name,
-        reference="wang2024unreasonable",
-        where=where,
-        claim=f"FedAvg learns about as well from the natural split of {title} as from an IID one of the same sizes.",
+        **words(name),
         claims=(Near(TableCell("FedAvg", "natural"), TableCell("FedAvg", "IID twin"), within=2.0),),
-        differences=(
-            "The paper has Stack Overflow, which is not at hand; the claim is tested on another natural split.",
-            "The twins count as equal within two points of accuracy over the last tenth of the rounds.",
-        ),
         columns={
             "natural": TableColumn(_PEOPLE, data, FedAvgCNN()),
             "IID twin": TableColumn(replace(_PEOPLE, partition=ReshuffledPartitioner()), data, FedAvgCNN()),
@@ -173,8 +149,8 @@ def _twins(name: str, where: str, data: str, title: str) -> TrainedTable:
     )
 
 
-FIGURE_1_FEMNIST = _twins("wang2024_figure_1_femnist", "Fig. 1, FEMNIST by writer", "femnist", "FEMNIST")
-FIGURE_1_MNIST = _twins("wang2024_figure_1_mnist", "Fig. 1, MNIST by writer", "mnist_writers", "MNIST")
+FIGURE_1_FEMNIST = _twins("wang2024_figure_1_femnist", "femnist")
+FIGURE_1_MNIST = _twins("wang2024_figure_1_mnist", "mnist_writers")
 
 _STEPS = (2, 10, 20)
 _EXAMPLES: dict[Scale, int | None] = {"smoke": 1_500, "small": 6_000, "full": None}
@@ -224,41 +200,26 @@ def _on_the_way(request: Request, seed: int) -> Mapping[TableCell, float]:
     return figures
 
 
-FIGURE_3 = _computation(
-    name="wang2024_figure_3",
-    where="Fig. 3",
-    claim="At the optimum the mean drift of naturally split clients nearly vanishes, while that of an artificial split "
-    "is close to its bound.",
+FIGURE_3 = Computation(
+    **words("wang2024_figure_3"),
     claims=(
         *(Less(TableCell("natural", f"{_RATIO}, H = {steps}"), 0.2) for steps in _STEPS),
         *(Less(0.5, TableCell("artificial", f"{_RATIO}, H = {steps}")) for steps in _STEPS),
     ),
-    differences=(
-        "The paper names ConvNets: here ResNet-18 with group normalization as in Reddi et al. (2021), a CNN without "
-        "dropout for FEMNIST, and 20 epochs of SGD with a learning rate of 0.1.",
-    ),
     compute=_at_optimum,
-    what="FEMNIST and CIFAR-100 after mini-batch SGD; at small scale on 6,000 examples each, with a narrow network",
     needs=("femnist", "cifar100"),
     on_device=True,
     judged_at=("full",),
 )
 
-FIGURE_4 = _computation(
-    name="wang2024_figure_4",
-    where="Fig. 4",
-    claim="During FedAvg the mean drift of naturally split clients is several times below its bound.",
+FIGURE_4 = Computation(
+    **words("wang2024_figure_4"),
     claims=tuple(
         Less(TableCell(place, f"{_RATIO}, H = {steps}"), 0.5)
         for place in ("earlier round", "later round")
         for steps in _STEPS
     ),
-    differences=(
-        "The model is softmax regression, not the paper's network; `docs/consensus.md` has convolutional ones.",
-        "Gradients are centered, since the mean gradient before the optimum is not heterogeneity.",
-    ),
     compute=_on_the_way,
-    what="FEMNIST after 50 and 100 rounds; at small scale on 6,000 examples",
     needs=("femnist",),
     on_device=True,
     judged_at=("small", "full"),

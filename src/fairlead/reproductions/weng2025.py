@@ -24,14 +24,12 @@ from fairlead.randomness import Key
 from fairlead.reproductions import trained
 from fairlead.reproductions.claims import Best, Less, Near, Published, TableCell, below
 from fairlead.reproductions.closed_form import ClosedFormWorld, reach_of
-from fairlead.reproductions.reproduction import Computation, Request, Scale
+from fairlead.reproductions.reproduction import Computation, Request, Scale, words
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
 from fairlead.settings import Setting
 from fairlead.theory.convergence import calibrated_lr
 from fairlead.theory.prediction import calibration
 from fairlead.theory.quadratics import LocalWork
-
-_computation = partial(Computation, reference="weng2025fedacs")
 
 _ROUNDS: dict[Scale, int] = {"smoke": 20, "small": 120, "full": 2_000}
 _FORESEEN: dict[Scale, int] = {"smoke": 20, "small": 100, "full": 1_000}
@@ -198,16 +196,8 @@ def _as_theory_says(panels: Iterable[str], rules: Iterable[str]) -> list[Less]:
     return [Less(TableCell(name, f"{panel}: apart, in errors"), 3.0) for panel, name in pairs]
 
 
-_RUN_LONG: dict[Scale, str] = {
-    "smoke": "theory, and 20 simulated rounds of each rule",
-    "small": "theory, and 120 simulated rounds of each rule after 30 others",
-    "full": "theory, and 2,000 simulated rounds of each rule after 30 others",
-}
-
-FIGURE_4 = _computation(
-    name="weng2025_figure_4",
-    where="Fig. 4",
-    claim="Under unequal work and links FedAvg misses the optimum with every local solver, and FedACS reaches it.",
+FIGURE_4 = Computation(
+    **words("weng2025_figure_4"),
     claims=(
         *(Less(TableCell(name, "equal: bias"), 0.01) for name in _SOLVERS),
         *(
@@ -218,34 +208,19 @@ FIGURE_4 = _computation(
         ),
         *_as_theory_says(_FIGURE_4_PANELS, _SOLVERS),
     ),
-    differences=(
-        "The paper does not say how steps and losses are paired, nor what a decay rate of 0.005 means: T_m = m and "
-        "q_m = 0.01 m here, and each step 0.995 times the one before.",
-    ),
     compute=lambda request, seed: _measure(_SOLVERS, _FIGURE_4_PANELS, request, seed, calibrate=""),
-    what=_RUN_LONG,
     judged_at=("small", "full"),
 )
 
-FIGURE_7 = _computation(
-    name="weng2025_figure_7",
-    where="Fig. 7",
-    claim="FedACS ends closest to the optimum, followed by FedNova and then by rules that correct links alone.",
+FIGURE_7 = Computation(
+    **words("weng2025_figure_7"),
     claims=(
         *(Best("FedACS", bias, tuple(_RULES)[:-1], smallest=True) for bias in _BIASES),
         *below(["FedNova"], ["c-a-FedAvg"], _BIASES),
         *below(["c-a-FedAvg"], ["FedAvg"], _BIASES),
         *_as_theory_says(_FIGURE_7_PANELS, _RULES),
     ),
-    differences=(
-        "Closest means the mean model. By root mean square, which counts the noise of sampling, FedACS with its "
-        "calibrated learning rate is behind FedNova.",
-        "The static panel has the learning rates of I.2, by which all rules step as far as FedAvg; in the dynamic "
-        "panel, where the paper calibrates in every round, all have the same one.",
-        "FedVarp removes the bias of links, as (115) says and contrary to the paper's text.",
-    ),
     compute=lambda request, seed: _measure(_RULES, _FIGURE_7_PANELS, request, seed, calibrate="static"),
-    what=_RUN_LONG,
     judged_at=("small", "full"),
 )
 
@@ -280,20 +255,15 @@ def _inconsistency(request: Request, seed: int) -> Mapping[TableCell, float]:
 
 
 _BIASED = ("FedAvg", "c-a-FedAvg", "FedNova")
-COROLLARY_2_1 = _computation(
-    name="weng2025_corollary_2_1",
-    where="Corollary 2.1 and G.3",
-    claim="A biased rule ends at least ‖∇F(x̃)‖/L from the optimum, where ‖∇F(x̃)‖ is at most √χ²·κ, as it is for two "
-    "clients; FedACS ends at the optimum.",
+COROLLARY_2_1 = Computation(
+    **words("weng2025_corollary_2_1"),
     claims=(
         *(Less(TableCell(name, _LOWER), TableCell(name, _DISTANCE)) for name in _BIASED),
         *(Less(TableCell(name, _GRADIENT), TableCell(name, _UPPER)) for name in _BIASED),
         Near(TableCell("two clients", _GRADIENT), TableCell("two clients", _UPPER), within=1e-12),
         Less(TableCell("FedACS", _DISTANCE), 1e-12),
     ),
-    differences=("(91) lacks κ², as (88) and (90) show.",),
     compute=_inconsistency,
-    what="the limits of all rules for 20 quadratic clients and for two, in closed form",
 )
 
 
@@ -346,12 +316,6 @@ _SMALL_COLOR = Size(40, examples=2_500, model=PooledCNN(channels=(8, 8), hidden=
 """A minute or two a run on one core. Clients train for up to 39 epochs in batches of up to 1,024 examples."""
 _TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cinic10": "CINIC-10"}
 _TARGETS = {"mnist": 0.70, "cifar10": 0.40, "cinic10": 0.35}
-_DIFFERENCES = (
-    "The paper's seconds depend on its machine; local steps replace them.",
-    "Which learning rate and batch size go with CIFAR-10 is ambiguous in the paper's Table 3: those of CINIC-10 here.",
-    "The targets are those of the paper; OS needs last updates of everyone, and some ratios printed do not match "
-    "their own numbers.",
-)
 
 
 def _readings(data: str, setting: Setting, other: Setting | None) -> dict[str, TableColumn]:
@@ -380,7 +344,6 @@ def _readings(data: str, setting: Setting, other: Setting | None) -> dict[str, T
 
 def _entry(
     table: int,
-    figure: int,
     data: str,
     setting: Setting,
     rounds: tuple[float, ...],
@@ -392,17 +355,13 @@ def _entry(
 
     The paper's `rounds` stand in the order of FedACS, `_RIVALS`, FedAU and OS.
     """
-    title, kind = _TITLES[data], "static" if table == 4 else "dynamic"
+    title = _TITLES[data]
     columns = _readings(data, setting, other)
     target = target or _TARGETS[data]
     published = dict(zip(("FedACS", *_RIVALS, "FedAU", "OS"), rounds, strict=True))
     published["FedNova, renormalized"] = published["FedNova"]
     return TrainedTable(
-        name=f"weng2025_table_{table}_{data if alpha is None else f'alpha_{alpha}'}",
-        reference="weng2025fedacs",
-        where=f"Table {table} and Fig. {figure}, {title if alpha is None else f'α = {alpha}'}",
-        claim=f"On {title} under {kind} heterogeneity FedACS meets the target accuracy in fewer rounds than FedAvg, "
-        "c-a-FedAvg, FedVarp and FedNova, and ends more accurate.",
+        **words(f"weng2025_table_{table}_{data if alpha is None else f'alpha_{alpha}'}"),
         claims=(
             *below(["FedACS"], _RIVALS, [f"{title}: {_TRAINED_ROUNDS}"]),
             *below(_RIVALS, ["FedACS"], [f"{title}: {_ACCURACY}"]),
@@ -412,7 +371,6 @@ def _entry(
             for name, column in columns.items()
             for row in column.rows or published
         },
-        differences=_DIFFERENCES,
         columns={name: replace(column, target=target) for name, column in columns.items()},
         rows=_methods(),
         statistics=_STATISTICS,
@@ -423,19 +381,19 @@ def _entry(
     )
 
 
-def _one_class(setting: Callable[..., Setting], table: int, figure: int, *rounds: float) -> TrainedTable:
-    return _entry(table, figure, "mnist", setting(), rounds, other=setting(in_order=True))
+def _one_class(setting: Callable[..., Setting], table: int, *rounds: float) -> TrainedTable:
+    return _entry(table, "mnist", setting(), rounds, other=setting(in_order=True))
 
 
 _dynamic, _static = settings.fedacs_dynamic, settings.fedacs_static
 TABLES_1_4_AND_5 = (
-    _one_class(settings.fedacs_dynamic_one_class, 1, 6, 68, 93, 84, 115, 99, inf, 72),
-    _entry(1, 6, "cifar10", _dynamic(), (100, 143, 130, 165, 161, inf, 80)),
-    _entry(1, 6, "cinic10", _dynamic(), (55, 74, 67, 104, 100, inf, 65)),
-    _one_class(settings.fedacs_static_one_class, 4, 9, 64, 92, 68, 92, 103, inf, inf),
-    _entry(4, 9, "cifar10", _static(), (68, 112, 101, 148, 117, inf, 72)),
-    _entry(4, 9, "cinic10", _static(), (36, 57, 55, 73, 83, inf, 47)),
-    _entry(5, 10, "cifar10", _dynamic(0.05), (107, 149, 142, inf, inf, inf, 110), 0.35, alpha=0.05),
-    _entry(5, 10, "cifar10", _dynamic(0.2), (51, 88, 88, 156, 125, inf, 54), 0.35, alpha=0.2),
-    _entry(5, 10, "cifar10", _dynamic(0.35), (36, 88, 90, 159, 94, inf, 32), 0.40, alpha=0.35),
+    _one_class(settings.fedacs_dynamic_one_class, 1, 68, 93, 84, 115, 99, inf, 72),
+    _entry(1, "cifar10", _dynamic(), (100, 143, 130, 165, 161, inf, 80)),
+    _entry(1, "cinic10", _dynamic(), (55, 74, 67, 104, 100, inf, 65)),
+    _one_class(settings.fedacs_static_one_class, 4, 64, 92, 68, 92, 103, inf, inf),
+    _entry(4, "cifar10", _static(), (68, 112, 101, 148, 117, inf, 72)),
+    _entry(4, "cinic10", _static(), (36, 57, 55, 73, 83, inf, 47)),
+    _entry(5, "cifar10", _dynamic(0.05), (107, 149, 142, inf, inf, inf, 110), 0.35, alpha=0.05),
+    _entry(5, "cifar10", _dynamic(0.2), (51, 88, 88, 156, 125, inf, 54), 0.35, alpha=0.2),
+    _entry(5, "cifar10", _dynamic(0.35), (36, 88, 90, 159, 94, inf, 32), 0.40, alpha=0.35),
 )

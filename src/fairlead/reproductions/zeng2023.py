@@ -9,7 +9,7 @@ from fairlead.models.convolutional import FiveLayerCNN
 from fairlead.reproductions import trained
 from fairlead.reproductions.claims import Best, CurveAbove, Published, TableCell, When, below, published_table
 from fairlead.reproductions.data_sets import CIFAR10_AUGMENTED
-from fairlead.reproductions.reproduction import Scale
+from fairlead.reproductions.reproduction import Scale, words
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
 from fairlead.settings import Setting, hybrid, hybrid_plus, statistical_only
 
@@ -32,12 +32,7 @@ _FEDAWARE = {
     _PUBLISHED: TableRow("fedaware_published"),
     regularized("FedAWARE"): TableRow("fedaware_ridge", RIDGE),
 }
-AS_RUN = (
-    'Methods "as published" follow the authors\' runs, and the claim is judged on them as well as on the printed form: '
-    "rows of unit length, all clients in the first round, first updates scaled by α, and updates credited to other "
-    "clients of the same round.",
-    "The regularized hull is in neither paper; it has ρ = 1, and α = 0.5 and η_g = 2 as before it was tuned.",
-)
+
 _BASELINES = {
     "FedAvg": TableRow("fedavg"),
     "FedAvgM": TableRow("fedavgm", {"server_momentum": 0.7}),
@@ -49,16 +44,6 @@ _BASELINES = {
 }
 _METHODS = _BASELINES | _FEDAWARE
 _SETTINGS = {"Statistical": statistical_only(), "Hybrid": hybrid(), "Hybrid+": hybrid_plus()}
-INPUTS = (
-    "Inputs and splits are those of the authors' runs: images are normalized, and cropped and flipped anew at every "
-    "access; a client that has its equal share gets no further labels, and every client has ten examples or more.",
-)
-UPDATES = "The text has gradients of all clients; the released code, followed here, the updates received."
-_HYPER_PARAMETERS = (
-    "The released FedNova cancels τ_eff, which shortens its steps (Hybrid and Hybrid+); here it is as in its paper.",
-    "Hyper-parameters are those of the released scripts, since the paper prints grids.",
-    "The released FedProx, SCAFFOLD and FedDyn average uniformly; here all methods weight by examples.",
-)
 
 
 def cifar10(setting: Setting) -> TableColumn:
@@ -73,7 +58,6 @@ SIZES: dict[Scale, Size] = {
 }
 table = partial(
     TrainedTable,
-    reference="zeng2023gradient",
     statistics={"": trained.top_accuracy},
     sizes=SIZES,
     # On CIFAR-10 fifty rounds on a fifth of the data leave FedAvg at 10 to 13 %, where no claim can show.
@@ -92,13 +76,10 @@ def _beside(published: Mapping[TableCell, Published]) -> dict[TableCell, Publish
 
 
 TABLE_1 = table(
-    name="zeng2023_table_1",
-    where="Table 1 and Fig. 4",
-    claim="On CIFAR-10 FedAWARE has the highest top accuracy in all three settings.",
+    **words("zeng2023_table_1"),
     claims=tuple(Best("FedAWARE", setting, tuple(_BASELINES)) for setting in _SETTINGS),
     released=tuple(Best(_PUBLISHED, setting, tuple(_BASELINES)) for setting in _SETTINGS),
     published=_beside(_PRINTED_TABLE),
-    differences=(*INPUTS, *AS_RUN, "Table 1 also samples by λ.", *_HYPER_PARAMETERS),
     columns=_CIFAR10,
     rows=_METHODS,
 )
@@ -134,11 +115,8 @@ _REGULARIZED = {
     f"{_HULL} (raw rows)": TableRow("fedaware", {"start": "full_first_round", "rho": 1.0, "server_lr": 2.0}),
 }
 ABLATION = table(
-    name="zeng2023_ablation",
-    where="Table 1, after 300 rounds: parts of FedAWARE one by one",
-    claim="With a regularized hull FedAWARE is more accurate than with feedback sampling or exchanged credit.",
+    **words("zeng2023_ablation"),
     claims=below(_UNREGULARIZED, [_HULL], ["Hybrid"]),
-    differences=("The paper has neither this ablation nor a regularized hull; the setting is its own.",),
     columns={"Hybrid": _CIFAR10["Hybrid"]},
     rows=_UNREGULARIZED | _REGULARIZED,
     sizes={**SIZES, "full": Size(300)},
@@ -183,29 +161,16 @@ _TUNED = (
 )
 """The best setting of each rival in `TUNING`, but for SCAFFOLD and FedProx, which are no better there than FedAvg."""
 TUNING = table(
-    name="zeng2023_tuning",
-    where="Table 1, tuned: five settings for every method",
-    claim="Over five settings each, no method is as accurate after 300 rounds as FedAWARE on a regularized hull.",
+    **words("zeng2023_tuning"),
     claims=below((*_TUNED, "FedProx: mu = 0.1", "SCAFFOLD: lr = 0.01"), [_TUNED_HULL], ["Hybrid"]),
-    differences=(
-        "The paper tunes some methods only. The regularized hull is not in the paper.",
-        "A seed that no other table uses selects the settings, so that one suffices.",
-        *INPUTS,
-    ),
     columns={"Hybrid": _CIFAR10["Hybrid"]},
     rows=_TRIED,
     statistics={"": trained.last_tenth_accuracy},
     sizes={**SIZES, "full": Size(300)},
 )
 TUNED = table(
-    name="zeng2023_tuned",
-    where="Table 1, tuned: the best setting of every method",
-    claim="With every method tuned, FedAWARE on a regularized hull is the most accurate.",
+    **words("zeng2023_tuned"),
     claims=below(_TUNED, [_TUNED_HULL], ["Statistical", "Hybrid"]),
-    differences=(
-        "Settings are the best of five by `zeng2023_tuning`. The hull is not in the paper.",
-        *INPUTS,
-    ),
     columns={name: _CIFAR10[name] for name in ("Statistical", "Hybrid")},
     rows={name: _TRIED[name] for name in (*_TUNED, _TUNED_HULL)},
     statistics={"": trained.last_tenth_accuracy},
@@ -225,10 +190,7 @@ def _above(curve: str, pairs: Iterable[tuple[float, float]], when: When = "") ->
 
 
 FIGURE_2 = table(
-    name="zeng2023_figure_2",
-    where="Fig. 2; Zeng 2025, Figs. 1 and 7",
-    claim="The more clients' labels differ, the less accurate FedAvg is on CIFAR-10, the less diverse its updates are "
-    "and the longer their mean is. Diversity rises over the rounds, and the mean becomes shorter.",
+    **words("zeng2023_figure_2"),
     claims=(
         *_above("accuracy", _COMPARED),
         *_above("elud", _COMPARED),
@@ -236,7 +198,6 @@ FIGURE_2 = table(
         *_above("elud", zip(_NON_IID, _NON_IID, strict=True), "half a run before"),
         *_above("consensus", zip(_NON_IID, _NON_IID, strict=True), "half a run after"),
     ),
-    differences=(UPDATES, "The loss on all training data, Fig. 1(d) of Zeng 2025, is not measured.", *INPUTS),
     columns={f"Dir({alpha:g})": cifar10(hybrid(alpha)) for alpha in (*_NON_IID, 1.0, 10.0)},
     rows={"FedAvg": TableRow("fedavg")},
 )
@@ -245,24 +206,18 @@ _DIVERSITIES = [f"{name}: {curve} curve" for name in _SETTINGS for curve in ("di
 _LESS_DIVERSE = ("FedAvg", "FedAvgM", "FedYogi")
 
 FIGURE_5 = table(
-    name="zeng2023_figure_5",
-    where="Fig. 5",
-    claim="FedAWARE keeps a higher diversity of updates than FedAvg, FedAvgM and FedYogi.",
+    **words("zeng2023_figure_5"),
     claims=below(_LESS_DIVERSE, ["FedAWARE"], _DIVERSITIES, _MOST),
     released=below(_LESS_DIVERSE, [_PUBLISHED], _DIVERSITIES, _MOST),
-    differences=(UPDATES, *INPUTS, *AS_RUN),
     columns=_CIFAR10,
     rows={name: _METHODS[name] for name in (*_LESS_DIVERSE, *_FEDAWARE)},
     shares=("zeng2023_table_1",),
 )
 
 FIGURE_6 = table(
-    name="zeng2023_figure_6",
-    where="Fig. 6",
-    claim="FedAWARE is more accurate than FedMGDA+ on CIFAR-10.",
+    **words("zeng2023_figure_6"),
     claims=below(["FedMGDA+"], ["FedAWARE"], ["Hybrid: accuracy curve"], 0.9),
     released=below(["FedMGDA+"], [_PUBLISHED], ["Hybrid: accuracy curve"], 0.9),
-    differences=("FedMGDA+ has ε = 1, as in the released code.", *INPUTS, *AS_RUN),
     columns={"Hybrid": _CIFAR10["Hybrid"]},
     rows={"FedMGDA+": TableRow("fedmgda_plus", {"epsilon": 1.0}), **_FEDAWARE},
     shares=("zeng2023_table_1",),
@@ -277,9 +232,7 @@ def _with_share(share: float) -> str:
 
 
 FIGURE_7 = table(
-    name="zeng2023_figure_7",
-    where="Fig. 7",
-    claim="FedAWARE is more accurate than FedAvg for every α in Hybrid+.",
+    **words("zeng2023_figure_7"),
     claims=below(["FedAvg"], map(_with_share, _SHARES), ["Hybrid+: accuracy curve"], 0.9),
     released=below(
         ["FedAvg"], map(as_published, map(_with_share, _SHARES)), ["Hybrid+: accuracy curve"], 0.9
@@ -289,11 +242,6 @@ FIGURE_7 = table(
         for share, value in _SHARES.items()
         for variant in (str, as_published)
     },
-    differences=(
-        "The share of a new update in the memory is α in Zeng 2025 and 1 − α in Zeng 2023.",
-        *INPUTS,
-        *AS_RUN,
-    ),
     columns={"Hybrid+": _CIFAR10["Hybrid+"]},
     rows={
         "FedAvg": _METHODS["FedAvg"],
@@ -307,21 +255,12 @@ FIGURE_7 = table(
 )
 
 
-def _other_data(name: str, where: str, data: str, title: str) -> TrainedTable:
+def _other_data(name: str, data: str) -> TrainedTable:
     return table(
-        name=name,
-        where=where,
-        claim=f"On {title} FedAWARE is at least as accurate as FedAvg in all three settings.",
+        **words(name),
         claims=below(["FedAvg"], ["FedAWARE"], _SETTINGS),
         released=below(["FedAvg"], [_PUBLISHED], _SETTINGS),
         published=_beside(published_table(name)),
-        differences=(
-            "§5 of the paper names FEMNIST; its appendix has Fashion-MNIST.",
-            "The paper shows curves; the figures are those of the authors' logs, and FedYogi leads in them.",
-            *AS_RUN,
-            "α is 0.3, and there is no full first round: both as in the authors' runs.",
-            *_HYPER_PARAMETERS,
-        ),
         columns={
             name: TableColumn(setting, data, MLP(hidden=(200, 200))) for name, setting in _SETTINGS.items()
         },
@@ -343,5 +282,5 @@ def _other_data(name: str, where: str, data: str, title: str) -> TrainedTable:
     )
 
 
-FIGURE_8 = _other_data("zeng2023_figure_8", "Fig. 8", "mnist", "MNIST")
-FIGURE_9 = _other_data("zeng2023_figure_9", "Fig. 9", "fashion_mnist", "Fashion-MNIST")
+FIGURE_8 = _other_data("zeng2023_figure_8", "mnist")
+FIGURE_9 = _other_data("zeng2023_figure_9", "fashion_mnist")

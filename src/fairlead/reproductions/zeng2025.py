@@ -14,11 +14,9 @@ from fairlead.models.sequences import TextTransformer
 from fairlead.reproductions import trained
 from fairlead.reproductions.claims import Best, Claim, CurveAbove, Less, TableCell, below, published_table
 from fairlead.reproductions.data_sets import CIFAR10_AUGMENTED
-from fairlead.reproductions.reproduction import Computation, Request, Scale
+from fairlead.reproductions.reproduction import Computation, Request, Scale, words
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
 from fairlead.reproductions.zeng2023 import (
-    AS_RUN,
-    INPUTS,
     RIDGE,
     SIZES,
     as_published,
@@ -85,12 +83,8 @@ _AWARE = {
         ("FedAWARE", fedaware),
     )
 }
-_DIFFERENCES = (
-    *AS_RUN,
-    "The authors' code of 2024 has uniform cohorts; the row with cohorts by λ is that of Zeng 2023.",
-    "Hyper-parameters are those of the released scripts or originals, since the paper prints grids.",
-)
-_table = partial(table, reference="zeng2025fedaware", statistics=_STATISTICS)
+
+_table = partial(table, statistics=_STATISTICS)
 
 _PRINTED_TABLE = published_table("zeng2025_table_2")
 _TABLE_2 = {
@@ -126,7 +120,6 @@ def _table_2(
     columns: Mapping[str, TableColumn],
     full: Size,
     smaller: Mapping[Scale, Size] | None = None,
-    differences: tuple[str, ...] = (),
     shares: tuple[str, ...] = (),
 ) -> TrainedTable:
     """Claims are judged in the first column, on the printed form and on the method as published."""
@@ -139,14 +132,10 @@ def _table_2(
         for variant in ((str, _as_run, as_published) if cell.row in _AWARE else (str,))
     }
     return _table(
-        name=f"zeng2025_table_2_{name}",
-        where=f"Table 2, {title}",
-        claim=f"On {title} the projection on FedAWARE's direction makes methods more accurate and their updates more "
-        "diverse, and FedAWARE is more accurate than methods without it.",
+        **words(f"zeng2025_table_2_{name}"),
         claims=_claims(title, judged, str),
         released=_claims(title, judged, _as_run),
         published=published,
-        differences=(*differences, *_DIFFERENCES),
         columns=columns,
         rows=_WITHOUT | _AWARE | {as_published("FedAWARE"): TableRow("fedaware_published")},
         sizes={**SIZES, **(smaller or {}), "full": full},
@@ -160,11 +149,6 @@ TABLE_2_CIFAR10 = _table_2(
     {"Hybrid": cifar10(hybrid()), "Hybrid+": cifar10(hybrid_plus())},
     Size(500),
     shares=("zeng2023_table_1",),
-    differences=(
-        *INPUTS,
-        "The paper prints three epochs for everybody, the released scripts run with random epochs and batch sizes. The "
-        "printed figures are closer to our runs with three epochs, which are judged.",
-    ),
 )
 
 _CIFAR100 = Normalize((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
@@ -179,12 +163,6 @@ TABLE_2_CIFAR100 = _table_2(
     },
     Size(600, evaluate_every=5),
     smaller={"smoke": Size(1, examples=1_000, model=FiveLayerCNN())},
-    differences=(
-        "The model is evaluated every five rounds.",
-        *INPUTS,
-        "The paper prints a gain of 2.04 for FedCM; its own accuracies differ by 2.47.",
-        "FedDyn is ahead of FedAWARE in the paper's own table, so that no lead over it is claimed.",
-    ),
 )
 
 
@@ -206,12 +184,6 @@ TABLE_2_AGNEWS = _table_2(
         "smoke": Size(1, examples=1_000, model=_SMALL_TRANSFORMER),
         "small": Size(50, examples=4_000, model=_SMALL_TRANSFORMER),
     },
-    differences=(
-        "The paper fine-tunes Pythia-70M, whose weights must be fetched; here a small transformer learns hashed words "
-        "from scratch, with a learning rate of 0.1 instead of 0.0001. Accuracies cannot be compared, gains can.",
-        "FedCM loses accuracy by the projection in the paper's own table, so that no gain is claimed for it.",
-        "The released loader trains on one batch a round and tests on 1,024 texts; here on all.",
-    ),
 )
 
 _ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -232,12 +204,9 @@ def _ahead_of_static(variant: Callable[[str], str] = str) -> tuple[Claim, ...]:
 
 
 FIGURE_4 = _table(
-    name="zeng2025_figure_4",
-    where="Fig. 4",
-    claim="FedAWARE is more accurate and more diverse than its memory with static weights, for every α.",
+    **words("zeng2025_figure_4"),
     claims=_ahead_of_static(),
     released=_ahead_of_static(as_published),
-    differences=(*INPUTS, *AS_RUN),
     columns={"CIFAR-10": cifar10(fedaware_cifar10())},
     rows={**_ADAPTIVE, **_ADAPTIVE_RUN, **_STATIC, "FedAvg-Full": TableRow("fedavg", {"cohort_size": None})},
 )
@@ -260,24 +229,15 @@ def _dealt(request: Request, seed: int) -> Mapping[TableCell, float]:
 
 
 FIGURE_5 = Computation(
-    name="zeng2025_figure_5",
-    reference="zeng2025fedaware",
-    where="Fig. 5",
-    claim="Dirichlet(0.1) deals extremely different labels to 100 clients: less than half of all labels each.",
+    **words("zeng2025_figure_5"),
     claims=tuple(Less(TableCell(title, _OWN), 0.5) for title in _DEALT),
-    differences=("The figure is a picture of a split that the paper calls extreme; the half is our line.",),
     compute=_dealt,
-    what="the clients of Table 2, without training",
-    measured="mean over clients of 1/Σ q², with shares q of a client's labels, by the number of labels",
     needs=("cifar10", "cifar100", "ag_news"),
 )
 
 FIGURE_6 = _table(
-    name="zeng2025_figure_6",
-    where="Fig. 6",
-    claim="Updates of clients become less similar in later rounds.",
+    **words("zeng2025_figure_6"),
     claims=(CurveAbove(_COHERENCE, _COHERENCE, when="half a run after"),),
-    differences=("The figure has cosine matrices; the sums of their entries are compared.", *INPUTS),
     columns={"label blocks": cifar10(label_blocks())},
     rows={"FedAvg": TableRow("fedavg")},
     sizes={**SIZES, "full": Size(150)},
