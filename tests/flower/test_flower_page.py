@@ -31,8 +31,8 @@ def test_the_spec_is_one() -> None:
 def test_the_settings_are_those_that_an_app_of_init_has() -> None:
     """`fairlead flower up` sets both, and Flower refuses a setting that an app does not name."""
     _, shown, _ = blocks("toml")
-    template = files("fairlead.flower").joinpath("template/pyproject.toml.txt").read_text(encoding="utf-8")
-    written = tomllib.loads(template.replace("@CLIENTS@", "3"))["tool"]["flwr"]["app"]["config"]
+    template = files("fairlead.flower").joinpath("template/pyproject.toml.jinja").read_text(encoding="utf-8")
+    written = tomllib.loads(template.replace("{{ clients }}", "3"))["tool"]["flwr"]["app"]["config"]
     assert tomllib.loads(shown)["tool"]["flwr"]["app"]["config"].items() <= written.items()
     assert {"folder", "bind-keys"} <= tomllib.loads(shown)["tool"]["flwr"]["app"]["config"].keys()
     for name in written:

@@ -6,8 +6,9 @@ import re
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass, replace
-from importlib.resources import files
 from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fairlead.clients.preprocessing import Preprocessing
 from fairlead.clients.source import RealClients
@@ -83,9 +84,18 @@ def write_project(experiment: Experiment, folder: Path) -> list[Path]:
     if name in {module.split(".")[0] for module in modules}:
         raise FieldError(f"{folder} must have another name than the module {name}, which the app imports.")
     # Flower allows no underscores in the name of an app.
-    words = {"PACKAGE": name, "NAME": name.replace("_", "-"), **_task_words(experiment)}
-    words["CLIENTS"] = str(count_clients(experiment))
-    contents = {folder / file.replace("package/", f"{name}/"): _template(file, words) for file in _FILES}
+    facts = {"package": name, "name": name.replace("_", "-"), **_task_facts(experiment)}
+    facts["clients"] = count_clients(experiment)
+    templates = Environment(
+        loader=PackageLoader("fairlead.flower", "template"),
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+    )
+    contents = dict[Path, str]()
+    for file in _FILES:
+        template = templates.get_template(f"{Path(file).name}.jinja")
+        contents[folder / file.replace("package/", f"{name}/")] = template.render(facts)
     for module in sorted(modules):
         source = sys.modules[module].__file__
         if "." not in module and source is not None and Path(source).name == f"{module}.py":
@@ -132,15 +142,8 @@ def _package_name(folder: Path) -> str:
     return name
 
 
-def _template(file: str, words: dict[str, str]) -> str:
-    text = files("fairlead.flower").joinpath(f"template/{Path(file).name}.txt").read_text(encoding="utf-8")
-    for word, value in words.items():
-        text = text.replace(f"@{word}@", value)
-    return text
-
-
-def _task_words(experiment: Experiment) -> dict[str, str]:
-    """The model, data, loss and metrics of the app's task.py."""
+def _task_facts(experiment: Experiment) -> dict[str, str | bool | None]:
+    """The model, data, loss and metrics of the app's task.py; no `shape` where the user writes model and data."""
     real = isinstance(experiment.clients, RealClients)
     task = experiment.task if real else experiment.task or experiment.clients.default_task()
     loss, metrics = ("cross_entropy", ("accuracy",)) if task is None else (task.loss, task.metrics)
@@ -149,49 +152,24 @@ def _task_words(experiment: Experiment) -> dict[str, str]:
             raise field_error(
                 "Task", field, "a known name or 'package.module:function' to be written into an app", function
             )
-    test = "def get_test_data(context: Context):\n    "
-    no_test = "get_test_data = None  # or a function as get_data, of examples to evaluate on, not to train on"
     named = "".join(f"fl.{each!r}, " if isinstance(each, Metric) else f"{each!r}, " for each in metrics)
-    words = {"LOSS": repr(loss), "METRICS": f"({named.rstrip()})", "TEST_DATA": no_test}
+    found: dict[str, str | bool | None] = {"loss": repr(loss), "metrics": f"({named.rstrip()})"}
     if real or task is None:
-        return {
-            "MODEL": '    raise NotImplementedError("Return the torch module that all clients train.")',
-            "DATA": '    raise NotImplementedError("Return this client\'s inputs and targets, a row per example.")',
-            "IMPORTS": "from torch import nn" + ("\n\nimport fairlead as fl" if "fl." in named else ""),
-            **words,
-        }
+        return {**found, "shape": None, "tested": None}
     if not isinstance(task.model, Model) or task.augment:
         raise DataError(
             "Only a spec whose task is a named model without augmentation can be written as an app."
         )
-    data = experiment.load()
-    wanted = experiment.preprocessing
-    by_name = wanted is not None and wanted.classes is not None and data.train.class_names is not None
-    targets = (
-        "[data.train.class_names[each] for each in part.targets[{}].tolist()]"
-        if by_name
-        else "part.targets[{}]"
-    )
-    begin = "    data = fl.load_experiment(SPEC).load(raw=True)\n    part = data.{}\n"
-    load = (
-        f"{begin}    rows = part.rows_of(client_of(context))\n"
-        f"    return part.inputs[rows], {targets.format('rows')}"
-    )
+    data, wanted = experiment.load(), experiment.preprocessing
+    tested = None
     if data.held_out is not None:
-        meaning, body = "The same of the examples that this client holds out.", load.format("held_out")
-    elif data.test is not None and data.test.num_clients == data.train.num_clients:
-        meaning, body = "The same of this client's part of the test set.", load.format("test")
-    else:
-        # Every client has all of it, so the mean over clients is that over the test set.
-        meaning = "The test set, which all clients share."
-        body = f"{begin.format('test')}    return part.inputs, {targets.format(':')}"
-    if data.test is not None or data.held_out is not None:
-        words["TEST_DATA"] = f'{test}"""{meaning}"""\n{body}'
-    model = re.sub(r"\b(?=[A-Z]\w*\()", "fl.", repr(task.model))
+        tested = "held_out"
+    elif data.test is not None:
+        tested = "test" if data.test.num_clients == data.train.num_clients else "shared"
     return {
-        "MODEL": f"    return {model}.build({example_shape(data.train, data.test, data.held_out)!r})",
-        "DATA": load.format("train"),
-        "IMPORTS": "from torch import nn\n\nimport fairlead as fl\n"
-        "from fairlead.models.base import ExampleShape",
-        **words,
+        **found,
+        "model": re.sub(r"\b(?=[A-Z]\w*\()", "fl.", repr(task.model)),
+        "shape": repr(example_shape(data.train, data.test, data.held_out)),
+        "by_name": wanted is not None and wanted.classes is not None and data.train.class_names is not None,
+        "tested": tested,
     }
