@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import fairlead as fl
-from fairlead.experiments.provenance import provenance_of
+from fairlead.experiments.provenance import ClientFacts, provenance_of
 from fairlead.experiments.run_folder import RunSummary
 from fairlead.records import Evaluation, RoundRecord
 
@@ -102,6 +102,7 @@ def fabricate(path: Path, made: Made = USUAL) -> Path:
     store, experiment = fl.RunFolder(path), experiment_of(made)
     with store.claimed():
         log = store.begin(experiment)
+        store.introduce(ClientFacts(WEIGHTS, names=None, held_out=False))
         for record in records_of(made):
             log.append(record)
         store.note(replace(_START, seed=made.seed, outcome=made.outcome, next_round=len(made.accuracy)))

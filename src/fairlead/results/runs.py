@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -13,17 +12,13 @@ from torch import Tensor
 from fairlead.charts.display import FrameLibrary, frame_library, frame_of
 from fairlead.errors import FairleadError, FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.provenance import ClientFacts, Provenance, failure_in
+from fairlead.experiments.provenance import Provenance, failure_in
 from fairlead.experiments.record_io import row_of
-from fairlead.experiments.run_folder import RunFolder, RunSummary
+from fairlead.experiments.run_folder import RunSummary
 from fairlead.experiments.study import FoundRun, Label, describe_labels, runs_below
-from fairlead.presets import METHODS
 from fairlead.records import NOTHING_MEASURED, Evaluation, RoundRecord
 from fairlead.results.run_archive import ArchivedRun, load_archive, no_run_in
 from fairlead.text import ClientNames, counted
-from fairlead.worlds.base import objective_weights
-
-_ANY_ALGORITHM = METHODS["fedavg"].build(lr=1.0)
 
 RunState = Literal["finished", "interrupted", "running", "waiting", "failed", "unreadable"]
 
@@ -50,7 +45,7 @@ class ReportedRun:
     origin: tuple[Mapping[str, str | None], ...] = ()
     """Provenance by name, once for every start."""
     weights: Tensor | None = None
-    """ω, (N,); None if the run did not note them and the clients' data cannot be read here."""
+    """ω, (N,); None if the run did not note them."""
     names: ClientNames | None = None
     """Names of clients, where known."""
     held_out: bool | None = None
@@ -151,7 +146,7 @@ def read_run(found: FoundRun) -> ReportedRun:
         spec = folder.spec_file.read_text(encoding="utf-8", errors="replace")
         experiment, records = folder.experiment(), tuple(folder.records())
         starts, summary = tuple(folder.provenance()), folder.summary()
-        clients = _clients_of(folder, experiment)
+        clients = folder.clients()
     except (FairleadError, OSError) as error:
         return replace(nothing, reason=str(error), spec=spec)
     outcome = starts[-1].outcome if starts else "running"
@@ -193,30 +188,6 @@ def _ending(outcome: str, after: str) -> tuple[RunState, str]:
     if (failure := failure_in(outcome)) is not None:
         return "failed", f"Failed {after}: {failure}"
     return "running", f"Still running, or ended without notice, {after}."
-
-
-def _clients_of(folder: RunFolder, experiment: Experiment) -> ClientFacts | None:
-    """As the run noted them, or else as their data have them."""
-    noted = folder.clients()
-    if noted is not None:
-        return noted
-    # Methods on the same clients share one entry: nothing else of the experiment matters here.
-    asked = replace(experiment, algorithm=_ANY_ALGORITHM, task=None, keep_best=None, stop_when=None, rounds=1)
-    try:
-        return _loaded_clients(asked)
-    except (FairleadError, OSError, ImportError):
-        # The data may lie on the machine that made the run; all other figures do not need them.
-        return None
-
-
-@cache
-def _loaded_clients(experiment: Experiment) -> ClientFacts:
-    """ω as `Experiment.build` has it, names, and the data that `worlds.evaluation` measures clients on."""
-    data = experiment.load()
-    weights = objective_weights(experiment.weights_over(data), data.train.sizes)
-    names = None if data.train.names is None else tuple(map(str, data.train.names))
-    divided = data.test is not None and data.test.num_clients == data.train.num_clients
-    return ClientFacts(tuple(weights.tolist()), names, data.held_out is not None or divided)
 
 
 _ORIGIN = ("machine", "precision", "engine", "torch", "fairlead", "git_commit", "date", "seconds")
