@@ -6,6 +6,8 @@ import subprocess
 import sys
 
 import pytest
+from click import Command, Group
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from fairlead import __version__
@@ -50,3 +52,16 @@ def test_arguments_have_a_help_text(command: str) -> None:
     shown = help_of(command).split("Arguments")[1].split("Options")[0]
     words = [word for word in shown.split() if word.isalpha() and word.islower()]
     assert len(words) > 3
+
+
+def test_every_argument_and_option_has_a_help_text() -> None:
+    """That of a command's own ones is in its docstring, below "Options:"."""
+
+    def mute(command: Command) -> list[str]:
+        if isinstance(command, Group):
+            return [name for inner in command.commands.values() for name in mute(inner)]
+        params = command.params
+        return [f"{command.name} {param.name}" for param in params if not getattr(param, "help", None)]
+
+    assert mute(get_command(app)) == []
+    assert "Options:" not in str(get_command(app).commands["compare"].help)  # type: ignore[attr-defined]

@@ -1,9 +1,11 @@
 """The command line. Heavy modules are imported inside the commands that need them."""
 
+import inspect
 import io
+import re
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -62,6 +64,19 @@ def _without_flag_types(params: Any) -> Any:
     return params
 
 
+def _documented(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, whose arguments and options have the help that its docstring gives them below "Options:"."""
+    command.__doc__, _, below = (inspect.getdoc(command) or "").partition("\n\nOptions:\n")
+    hints, parameters = get_type_hints(command, include_extras=True), inspect.signature(command).parameters
+    for name, text in re.findall(r"^    (\w+): (.*(?:\n        .*)*)", below, re.MULTILINE):
+        is_argument = parameters[name].default is inspect.Parameter.empty
+        if get_origin(hints[name]) is not Annotated:
+            hints[name] = Annotated[hints[name], typer.Argument() if is_argument else typer.Option()]
+        hints[name].__metadata__[0].help = " ".join(text.split())
+    command.__annotations__ = hints
+    return command
+
+
 _command: Callable[..., None]
 
 app = typer.Typer(
@@ -72,14 +87,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _command in (run, compare, sweep, benchmark, report, export, reproduce, demo, clients, diagnose):
-    app.command(cls=_Command)(_command)
-app.command("list", cls=_Command)(list_parts)
+    app.command(cls=_Command)(_documented(_command))
+app.command("list", cls=_Command)(_documented(list_parts))
 for _command in (show, cite, init, doctor):
-    app.command(cls=_Command)(_command)
+    app.command(cls=_Command)(_documented(_command))
 
 on_flower = typer.Typer(cls=_Commands, help="Run real federations on Flower.", no_args_is_help=True)
 for _command in (flower.init, flower.credentials, flower.up, flower.weights):
-    on_flower.command(cls=_Command)(_command)
+    on_flower.command(cls=_Command)(_documented(_command))
 app.add_typer(on_flower, name="flower")
 
 

@@ -17,8 +17,14 @@ from fairlead.errors import FieldError, disk_errors
 from fairlead.text import counted
 
 
-def init(path: Annotated[Path, Argument(help="The file to write.")] = Path("fairlead.toml")) -> None:
-    """Write a commented spec that is ready to run."""
+def init(
+    path: Annotated[Path, Argument()] = Path("fairlead.toml"),
+) -> None:
+    """Write a commented spec that is ready to run.
+
+    Options:
+        path: The file to write.
+    """
     text = files("fairlead.experiments").joinpath("starter.toml").read_text(encoding="utf-8")
     name = shlex.quote(str(path))
     if path.exists():
@@ -40,12 +46,18 @@ _SCENE = (
 
 
 def demo(
-    rounds: Annotated[int, Option(help="Rounds of each method.", min=1, max=10**9)] = 120,
-    seed: Annotated[int, Option(help="Seed of data, model, batches and links.", min=0, max=2**63 - 1)] = 0,
-    device: Annotated[str | None, Option(help="Device to train on: cpu, cuda or cuda:<number>.")] = None,
+    rounds: Annotated[int, Option(min=1, max=10**9)] = 120,
+    seed: Annotated[int, Option(min=0, max=2**63 - 1)] = 0,
+    device: str | None = None,
     as_json: opt.JsonOption = False,
 ) -> None:
-    """Compare methods on embedded data with unequal work and lossy links (takes seconds)."""
+    """Compare methods on embedded data with unequal work and lossy links (takes seconds).
+
+    Options:
+        rounds: Rounds of each method.
+        seed: Seed of data, model, batches and links.
+        device: Device to train on: cpu, cuda or cuda:<number>.
+    """
     import torch
 
     from fairlead.cli.progress import RoundProgress
@@ -76,13 +88,16 @@ def clients(
     spec: opt.SpecArgument,
     overrides: opt.OverridesOption = None,
     seed: opt.SeedOption = None,
-    rounds: Annotated[
-        int, Option(help="Number of rounds to average work and links over.", min=1, max=10**6)
-    ] = 20,
-    plot: Annotated[Path | None, Option(help="Also draw a figure into this .svg, .png or .pdf file.")] = None,
+    rounds: Annotated[int, Option(min=1, max=10**6)] = 20,
+    plot: Path | None = None,
     as_json: opt.JsonOption = False,
 ) -> None:
-    """Show data, work and arrival rates of all clients before training."""
+    """Show data, work and arrival rates of all clients before training.
+
+    Options:
+        rounds: Number of rounds to average work and links over.
+        plot: Also draw a figure into this .svg, .png or .pdf file.
+    """
     from fairlead.cli.show_clients import clients_facts, say_clients
     from fairlead.diagnostics.plots import SUFFIXES, plot_overview
 
@@ -100,46 +115,33 @@ def clients(
 
 
 def diagnose(
-    subject: Annotated[
-        Path,
-        Argument(
-            metavar="SUBJECT",
-            help="A spec (TOML), the folder of a run, or the records (.jsonl) of a real federation.",
-        ),
-    ],
+    subject: Annotated[Path, Argument(metavar="SUBJECT")],
     overrides: opt.OverridesOption = None,
     seed: opt.SeedOption = None,
-    rounds: Annotated[
-        int | None, Option(help="Rounds of the probe. \\[default: 20, or 10 with --quick]", min=1, max=10**6)
-    ] = None,
+    rounds: Annotated[int | None, Option(min=1, max=10**6)] = None,
     device: opt.DeviceOption = None,
-    quick: Annotated[
-        bool, Option("--quick", help="Run a shorter probe and skip the consensus test.")
-    ] = False,
-    against: Annotated[
-        str | None,
-        Option(
-            metavar="PRESETS",
-            help="Presets whose predicted effect to compare, such as fedavg,fednova,scaffold.",
-        ),
-    ] = None,
-    try_out: Annotated[
-        bool,
-        Option(
-            "--try",
-            help="Run a short, fair comparison of the present method, FedAvg, the advised method and other candidates, "
-            "and recommend by its result. Re-running the command resumes it.",
-        ),
-    ] = False,
-    output: Annotated[
-        Path | None, Option("--output", "-o", help="Folder of --try. Default: runs/NAME-try.")
-    ] = None,
+    quick: Annotated[bool, Option("--quick")] = False,
+    against: Annotated[str | None, Option(metavar="PRESETS")] = None,
+    try_out: Annotated[bool, Option("--try")] = False,
+    output: Annotated[Path | None, Option("--output", "-o")] = None,
     jobs: opt.JobsOption = None,
-    figures: Annotated[Path | None, Option(metavar="FOLDER", help="Write figures to a folder.")] = None,
-    figure_format: Annotated[str, Option("--format", help="Format of the figures: svg, png or pdf.")] = "svg",
+    figures: Annotated[Path | None, Option(metavar="FOLDER")] = None,
+    figure_format: Annotated[str, Option("--format")] = "svg",
     as_json: opt.JsonOption = False,
 ) -> None:
-    """Measure how clients differ and which objective is really optimized, and recommend a method."""
+    """Measure how clients differ and which objective is really optimized, and recommend a method.
+
+    Options:
+        subject: A spec (TOML), the folder of a run, or the records (.jsonl) of a real federation.
+        rounds: Rounds of the probe. \\[default: 20, or 10 with --quick]
+        quick: Run a shorter probe and skip the consensus test.
+        against: Presets whose predicted effect to compare, such as fedavg,fednova,scaffold.
+        try_out: Run a short, fair comparison of the present method, FedAvg, the advised method and other
+            candidates, and recommend by its result. Re-running the command resumes it.
+        output: Folder of --try. Default: runs/NAME-try.
+        figures: Write figures to a folder.
+        figure_format: Format of the figures: svg, png or pdf.
+    """
     import fairlead.cli.show_study as show
     import fairlead.experiments.diagnose as probe
     from fairlead.cli.progress import RoundProgress
@@ -201,18 +203,16 @@ def diagnose(
 
 
 def list_parts(
-    kind: Annotated[
-        str | None,
-        Argument(
-            metavar="KIND",
-            help="samplers, optimizers, corrections, aggregators, transforms, clients, partitioners, skews, "
-            "tokenizers, augmentations, work, links, devices, models, losses, metrics, schedules, tables, presets, "
-            "settings, methods or reproductions; all parts by default.",
-        ),
-    ] = None,
+    kind: Annotated[str | None, Argument(metavar="KIND")] = None,
     as_json: opt.JsonOption = False,
 ) -> None:
-    """List parts, presets, published settings, methods or reproductions."""
+    """List parts, presets, published settings, methods or reproductions.
+
+    Options:
+        kind: samplers, optimizers, corrections, aggregators, transforms, clients, partitioners, skews,
+            tokenizers, augmentations, work, links, devices, models, losses, metrics, schedules, tables, presets,
+            settings, methods or reproductions; all parts by default.
+    """
     from fairlead.cli.show_parts import part_list
 
     found = part_list(kind)
@@ -225,10 +225,14 @@ def list_parts(
 
 
 def show(
-    name: Annotated[str, Argument(help="A part, preset or setting, such as FedNova or fednova.")],
+    name: str,
     as_json: opt.JsonOption = False,
 ) -> None:
-    """Explain a part, preset or setting: its purpose, fields and papers."""
+    """Explain a part, preset or setting: its purpose, fields and papers.
+
+    Options:
+        name: A part, preset or setting, such as FedNova or fednova.
+    """
     from fairlead.cli.show_parts import entry_facts, say_entry
     from fairlead.experiments.catalog import entry
 
@@ -239,10 +243,14 @@ def show(
 
 
 def cite(
-    name: Annotated[str, Argument(help="A part, preset, setting or the key of a paper.")],
+    name: str,
     as_json: opt.JsonOption = False,
 ) -> None:
-    """Print the papers behind a part, preset or setting as BibTeX."""
+    """Print the papers behind a part, preset or setting as BibTeX.
+
+    Options:
+        name: A part, preset, setting or the key of a paper.
+    """
     from fairlead.experiments.catalog import citations
 
     found = citations(name)
@@ -253,29 +261,22 @@ def cite(
 
 
 def export(
-    folder: Annotated[Path, Argument(help="The folder of a run.", metavar="RUN")],
-    output: Annotated[
-        Path,
-        Option(
-            "--output",
-            "-o",
-            help="The file: model.safetensors, model.pt or model.onnx; the model card is written beside it.",
-        ),
-    ],
-    best: Annotated[
-        bool, Option("--best", help="Export the best model instead of the last one; the run needs keep_best.")
-    ] = False,
-    model: Annotated[
-        str | None,
-        Option(metavar="MODULE:FUNCTION", help="A function that builds the model, for runs of real clients."),
-    ] = None,
-    input_shape: Annotated[
-        str | None,
-        Option(metavar="SHAPE", help="Shape of one input, such as 1,28,28, for ONNX with --model."),
-    ] = None,
+    folder: Annotated[Path, Argument(metavar="RUN")],
+    output: Annotated[Path, Option("--output", "-o")],
+    best: Annotated[bool, Option("--best")] = False,
+    model: Annotated[str | None, Option(metavar="MODULE:FUNCTION")] = None,
+    input_shape: Annotated[str | None, Option(metavar="SHAPE")] = None,
     as_json: opt.JsonOption = False,
 ) -> None:
-    """Write the model of a run to a file, and a model card beside it."""
+    """Write the model of a run to a file, and a model card beside it.
+
+    Options:
+        folder: The folder of a run.
+        output: The file: model.safetensors, model.pt or model.onnx; the model card is written beside it.
+        best: Export the best model instead of the last one; the run needs keep_best.
+        model: A function that builds the model, for runs of real clients.
+        input_shape: Shape of one input, such as 1,28,28, for ONNX with --model.
+    """
     from fairlead.models.base import ExampleShape
     from fairlead.models.imported import ImportedModel
     from fairlead.reports.model_export import export_model

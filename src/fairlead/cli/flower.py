@@ -37,9 +37,13 @@ _FEW_NODES = 10
 
 def init(
     spec: SpecArgument,
-    folder: Annotated[Path, Argument(help="The folder to write the app into.", metavar="FOLDER")],
+    folder: Annotated[Path, Argument(metavar="FOLDER")],
 ) -> None:
-    """Write a Flower app that runs a spec."""
+    """Write a Flower app that runs a spec.
+
+    Options:
+        folder: The folder to write the app into.
+    """
     _require_flower()
     from fairlead.flower.project import write_project
 
@@ -49,17 +53,19 @@ def init(
 
 
 def credentials(
-    folder: Annotated[Path, Argument(help="The folder for certificates and keys.", metavar="FOLDER")],
-    clients: Annotated[int, Option(min=1, help="Number of clients, each of which gets a key.")],
-    host: Annotated[
-        list[str] | None,
-        Option(help="A name or address by which nodes reach the SuperLink; may be repeated."),
-    ] = None,
-    days: Annotated[
-        int, Option(min=1, max=3650, help="Days for which the server certificate is valid.")
-    ] = 365,
+    folder: Annotated[Path, Argument(metavar="FOLDER")],
+    clients: Annotated[int, Option(min=1)],
+    host: list[str] | None = None,
+    days: Annotated[int, Option(min=1, max=3650)] = 365,
 ) -> None:
-    """Make a certificate authority, the SuperLink's certificate and a key per node, or renew the certificate."""
+    """Make a certificate authority, the SuperLink's certificate and a key per node, or renew the certificate.
+
+    Options:
+        folder: The folder for certificates and keys.
+        clients: Number of clients, each of which gets a key.
+        host: A name or address by which nodes reach the SuperLink; may be repeated.
+        days: Days for which the server certificate is valid.
+    """
     _require_flower()
     from fairlead.flower.local_trial import Credentials
 
@@ -71,22 +77,21 @@ def credentials(
 
 
 def up(
-    app: Annotated[Path, Argument(help="The folder of the app.", metavar="APP")] = Path("."),
-    nodes: Annotated[
-        int | None,
-        Option(min=1, help="Confirms the number of nodes, one per client of the spec; required above 10."),
-    ] = None,
-    output: Annotated[
-        Path | None, Option("--output", "-o", help="Folder of the run; an existing run in it is resumed.")
-    ] = None,
-    tls: Annotated[
-        bool,
-        Option("--tls", help="Generate TLS certificates and node keys, and reject unauthenticated nodes."),
-    ] = False,
+    app: Annotated[Path, Argument(metavar="APP")] = Path("."),
+    nodes: Annotated[int | None, Option(min=1)] = None,
+    output: Annotated[Path | None, Option("--output", "-o")] = None,
+    tls: Annotated[bool, Option("--tls")] = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Start a SuperLink and nodes locally, run the app once, and shut everything down."""
+    """Start a SuperLink and nodes locally, run the app once, and shut everything down.
+
+    Options:
+        app: The folder of the app.
+        nodes: Confirms the number of nodes, one per client of the spec; required above 10.
+        output: Folder of the run; an existing run in it is resumed.
+        tls: Generate TLS certificates and node keys, and reject unauthenticated nodes.
+    """
     _require_flower()
     from fairlead.cli.progress import RoundProgress, describe_evaluation
     from fairlead.experiments.run_folder import RunFolder
@@ -133,10 +138,14 @@ def up(
 
 
 def weights(
-    run: Annotated[Path, Argument(help="The folder of a run on Flower.", metavar="RUN")],
+    run: Annotated[Path, Argument(metavar="RUN")],
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the weights that a run on Flower optimized with the intended ones, client by client."""
+    """Compare the weights that a run on Flower optimized with the intended ones, client by client.
+
+    Options:
+        run: The folder of a run on Flower.
+    """
     _require_flower()
     from fairlead.flower.server import consistency_of
 

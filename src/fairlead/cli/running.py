@@ -16,27 +16,26 @@ from fairlead.errors import FieldError
 
 
 def run(
-    spec: Annotated[
-        Path,
-        Argument(help="The TOML file of an experiment, or the folder of a run to resume.", metavar="SPEC"),
-    ],
+    spec: Annotated[Path, Argument(metavar="SPEC")],
     overrides: opt.OverridesOption = None,
     seed: opt.SeedOption = None,
     rounds: opt.RoundsOption = None,
     device: opt.DeviceOption = None,
-    output: Annotated[
-        Path | None, Option("--output", "-o", help="Folder of the run. Default: a new one under runs/.")
-    ] = None,
-    resume: Annotated[bool, Option("--resume", help="Resume the run in the folder.")] = False,
-    logs: Annotated[
-        list[str] | None,
-        Option("--log", metavar="NAME", help="Also write rounds to tensorboard, mlflow, wandb or aim."),
-    ] = None,
+    output: Annotated[Path | None, Option("--output", "-o")] = None,
+    resume: Annotated[bool, Option("--resume")] = False,
+    logs: Annotated[list[str] | None, Option("--log", metavar="NAME")] = None,
     checkpoint_every: opt.CheckpointOption = 10,
     quiet: opt.QuietOption = False,
     as_json: opt.JsonOption = False,
 ) -> None:
-    """Run an experiment and store it in a folder."""
+    """Run an experiment and store it in a folder.
+
+    Options:
+        spec: The TOML file of an experiment, or the folder of a run to resume.
+        output: Folder of the run. Default: a new one under runs/.
+        resume: Resume the run in the folder.
+        logs: Also write rounds to tensorboard, mlflow, wandb or aim.
+    """
     import fairlead.cli.show_results as show
     from fairlead.cli.progress import RoundProgress
     from fairlead.experiments.run_folder import RunFolder
@@ -88,39 +87,16 @@ def run(
 
 def compare(
     spec: opt.SpecArgument,
-    methods: Annotated[
-        str | None,
-        Option(
-            help="Presets on the client side of the spec, the spec's own algorithm by its name, and other spec files, "
-            "such as fedavg,fedprox:mu=0.1,study. The first is the baseline. Default: those of \\[compare], else "
-            "fedavg and the spec's own."
-        ),
-    ] = None,
-    seeds: Annotated[
-        str | None, Option(help="Seeds, such as 0,1,2. Default: those of \\[compare], else 0..4.")
-    ] = None,
-    tune: Annotated[
-        list[str] | None,
-        Option(
-            metavar="NAME=VALUES",
-            help="Tune every method first: try these values, such as lr=0.01,0.03,0.1, on separate seeds, and compare "
-            "each method at its best. Repeat the option for a grid.",
-        ),
-    ] = None,
-    tune_seeds: Annotated[int, Option(help="Number of seeds for --tune.", min=1, max=1000)] = 2,
+    methods: str | None = None,
+    seeds: str | None = None,
+    tune: Annotated[list[str] | None, Option(metavar="NAME=VALUES")] = None,
+    tune_seeds: Annotated[int, Option(min=1, max=1000)] = 2,
     overrides: opt.OverridesOption = None,
     rounds: opt.RoundsOption = None,
     device: opt.DeviceOption = None,
     output: opt.StudyOption = None,
     metric: opt.MetricOption = None,
-    goal: Annotated[
-        str | None,
-        Option(
-            "--target",
-            metavar="VALUE",
-            help="Value of the metric to reach, such as 0.9 or 90%; adds a column with the rounds until then.",
-        ),
-    ] = None,
+    goal: Annotated[str | None, Option("--target", metavar="VALUE")] = None,
     minimize: opt.MinimizeOption = False,
     figure: opt.FigureOption = "last-tenth",
     jobs: opt.JobsOption = None,
@@ -131,6 +107,16 @@ def compare(
     """Run methods on the same data, batches, work and links, and say which is better.
 
     Re-running the command resumes interrupted or failed runs and skips finished ones.
+
+    Options:
+        methods: Presets on the client side of the spec, the spec's own algorithm by its name, and other spec
+            files, such as fedavg,fedprox:mu=0.1,study. The first is the baseline. Default: those of \\[compare],
+            else fedavg and the spec's own.
+        seeds: Seeds, such as 0,1,2. Default: those of \\[compare], else 0..4.
+        tune: Tune every method first: try these values, such as lr=0.01,0.03,0.1, on separate seeds, and compare
+            each method at its best. Repeat the option for a grid.
+        tune_seeds: Number of seeds for --tune.
+        goal: Value of the metric to reach, such as 0.9 or 90%; adds a column with the rounds until then.
     """
     import fairlead.cli.show_study as show
     from fairlead.cli.show_results import comparison_facts
@@ -180,51 +166,34 @@ def compare(
 
 
 def benchmark(
-    suite: Annotated[
-        str, Option(help="quick (embedded data), full (needs --data), or a TOML file of the same form.")
-    ] = "quick",
-    cells: Annotated[
-        str,
-        Option(
-            metavar="PATTERN",
-            help="Only cells whose names fit, such as 'digits*' or '*/links,*/work'; see --list.",
-        ),
-    ] = "*",
-    methods: Annotated[
-        str | None,
-        Option(
-            help="Methods of the suite and other presets, such as fedavg,mine:mu=0.1. The first is the baseline. "
-            "Default: those of the suite."
-        ),
-    ] = None,
-    tune: Annotated[
-        list[str] | None,
-        Option(
-            metavar="NAME=VALUES",
-            help="Values to try for methods that the suite does not have, beside its learning rates, such as mu=0.1,1.",
-        ),
-    ] = None,
-    data: Annotated[Path | None, Option(help="Folder with your data sets, for --suite full.")] = None,
+    suite: str = "quick",
+    cells: Annotated[str, Option(metavar="PATTERN")] = "*",
+    methods: str | None = None,
+    tune: Annotated[list[str] | None, Option(metavar="NAME=VALUES")] = None,
+    data: Path | None = None,
     device: opt.DeviceOption = None,
-    output: Annotated[
-        Path | None,
-        Option("--output", "-o", help="Folder of runs, page and JSON. Default: runs/benchmark-SUITE."),
-    ] = None,
+    output: Annotated[Path | None, Option("--output", "-o")] = None,
     jobs: opt.JobsOption = None,
     checkpoint_every: opt.CheckpointOption = 10,
-    list_cells: Annotated[
-        bool, Option("--list", help="List the cells, methods and grids, and run nothing.")
-    ] = False,
-    spec: Annotated[
-        str | None,
-        Option(metavar="CELL", help="Print a cell as a spec, such as digits-mlp/work, and run nothing."),
-    ] = None,
+    list_cells: Annotated[bool, Option("--list")] = False,
+    spec: Annotated[str | None, Option(metavar="CELL")] = None,
     quiet: opt.QuietOption = False,
     as_json: opt.JsonOption = False,
 ) -> None:
     """Compare methods on many kinds of heterogeneity, each tuned over the same budget.
 
     Re-running the command resumes it. With other --methods, the runs of all others are kept.
+
+    Options:
+        suite: quick (embedded data), full (needs --data), or a TOML file of the same form.
+        cells: Only cells whose names fit, such as 'digits*' or '*/links,*/work'; see --list.
+        methods: Methods of the suite and other presets, such as fedavg,mine:mu=0.1. The first is the baseline.
+            Default: those of the suite.
+        tune: Values to try for methods that the suite does not have, beside its learning rates, such as mu=0.1,1.
+        data: Folder with your data sets, for --suite full.
+        output: Folder of runs, page and JSON. Default: runs/benchmark-SUITE.
+        list_cells: List the cells, methods and grids, and run nothing.
+        spec: Print a cell as a spec, such as digits-mlp/work, and run nothing.
     """
     import fairlead.cli.show_benchmark as show
     from fairlead.cli.show_study import leave
@@ -255,20 +224,10 @@ def benchmark(
 
 def sweep(
     spec: opt.SpecArgument,
-    grid: Annotated[
-        list[str] | None,
-        Option(metavar="PATH=VALUES", help="Values of a field, such as algorithm.lr=0.01,0.1 or seed=0..2."),
-    ] = None,
-    draws: Annotated[
-        int, Option("--random", metavar="N", help="Number of settings to draw from the ranges.")
-    ] = 0,
-    ranges: Annotated[
-        list[str] | None,
-        Option(
-            "--range", metavar="PATH=RANGE", help="A range to draw from, such as algorithm.lr=log:1e-3..1."
-        ),
-    ] = None,
-    draw_seed: Annotated[int, Option(help="Seed of the draws, not of the runs.", min=0)] = 0,
+    grid: Annotated[list[str] | None, Option(metavar="PATH=VALUES")] = None,
+    draws: Annotated[int, Option("--random", metavar="N")] = 0,
+    ranges: Annotated[list[str] | None, Option("--range", metavar="PATH=RANGE")] = None,
+    draw_seed: Annotated[int, Option(min=0)] = 0,
     overrides: opt.OverridesOption = None,
     rounds: opt.RoundsOption = None,
     device: opt.DeviceOption = None,
@@ -284,6 +243,12 @@ def sweep(
     """Run a spec at many values of its fields, and show the best.
 
     Re-running the command resumes interrupted or failed runs and skips finished ones.
+
+    Options:
+        grid: Values of a field, such as algorithm.lr=0.01,0.1 or seed=0..2.
+        draws: Number of settings to draw from the ranges.
+        ranges: A range to draw from, such as algorithm.lr=log:1e-3..1.
+        draw_seed: Seed of the draws, not of the runs.
     """
     import fairlead.cli.show_study as show
     from fairlead.cli.show_results import measure_facts
@@ -313,43 +278,31 @@ def sweep(
 
 
 def report(
-    paths: Annotated[
-        list[Path],
-        Argument(
-            help="Folders of runs, folders that contain them, or archives of runs from `reproduce`.",
-            metavar="RUNS...",
-        ),
-    ],
-    output: Annotated[
-        Path | None,
-        Option(
-            "--output",
-            "-o",
-            help="Path of the page. Default: report.html in the given folder, else here; no page with --json.",
-        ),
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        Option(help="The method to compare with. Default: the first of the comparison, else FedAvg."),
-    ] = None,
-    targets: Annotated[
-        list[str] | None,
-        Option(
-            "--target", metavar="VALUE", help="Value of the metric to reach, such as 0.7 or 70%; repeatable."
-        ),
-    ] = None,
+    paths: Annotated[list[Path], Argument(metavar="RUNS...")],
+    output: Annotated[Path | None, Option("--output", "-o")] = None,
+    baseline: str | None = None,
+    targets: Annotated[list[str] | None, Option("--target", metavar="VALUE")] = None,
     metric: opt.MetricOption = None,
     minimize: opt.MinimizeOption = False,
     figure: opt.FigureOption = "last-tenth",
-    title: Annotated[str | None, Option(help="Title of the page. Default: the name of the folder.")] = None,
-    figures: Annotated[Path | None, Option(help="Folder for paper figures (needs matplotlib).")] = None,
-    formats: Annotated[
-        str | None, Option("--format", help="Formats of the figures (default: pdf,svg,png).")
-    ] = None,
-    tables: Annotated[Path | None, Option(help="Folder for LaTeX and CSV tables.")] = None,
+    title: str | None = None,
+    figures: Path | None = None,
+    formats: Annotated[str | None, Option("--format")] = None,
+    tables: Path | None = None,
     as_json: opt.JsonOption = False,
 ) -> None:
-    """Write an HTML page that compares runs over seeds: curves, tables, consistency and clients."""
+    """Write an HTML page that compares runs over seeds: curves, tables, consistency and clients.
+
+    Options:
+        paths: Folders of runs, folders that contain them, or archives of runs from `reproduce`.
+        output: Path of the page. Default: report.html in the given folder, else here; no page with --json.
+        baseline: The method to compare with. Default: the first of the comparison, else FedAvg.
+        targets: Value of the metric to reach, such as 0.7 or 70%; repeatable.
+        title: Title of the page. Default: the name of the folder.
+        figures: Folder for paper figures (needs matplotlib).
+        formats: Formats of the figures (default: pdf,svg,png).
+        tables: Folder for LaTeX and CSV tables.
+    """
     import fairlead.cli.show_results as show
     from fairlead.reports.page import write_page
     from fairlead.results.comparison import summarize
@@ -381,41 +334,16 @@ def report(
 
 def reproduce(
     context: Context,
-    name: Annotated[
-        str | None,
-        Argument(help="A published result; all of them by default. See `fairlead list reproductions`."),
-    ] = None,
-    scale: Annotated[
-        Literal["smoke", "small", "full"],
-        Option(
-            help="smoke: a quick check that it runs; small: the claim on a small problem; full: the paper's setting."
-        ),
-    ] = "small",
-    data: Annotated[
-        Path | None, Option(help="Folder with your data sets, such as cifar-10-batches-py.")
-    ] = None,
-    device: Annotated[str, Option(help="Device to train on: cpu, cuda or cuda:<number>.")] = "cpu",
-    seeds: Annotated[str, Option(help="Seeds, such as 0..2 or 0,1,2.")] = "0",
-    only: Annotated[
-        str | None, Option(help="Run only these methods or settings of a table, separated by commas.")
-    ] = None,
-    out: Annotated[Path, Option("--out", "-o", help="Folder for runs and results.")] = Path(
-        "runs/reproductions"
-    ),
-    collect: Annotated[
-        list[Path] | None,
-        Option(
-            help="Import the runs of this folder instead of running, and judge all runs found so far; may be repeated."
-        ),
-    ] = None,
-    precision: Annotated[
-        Literal["full", "tf32", "bfloat16"] | None,
-        Option(help="Precision of matrix products on a GPU; full by default."),
-    ] = None,
-    computing: Annotated[
-        list[str] | None,
-        Option("--set", metavar="FIELD=VALUE", help="Change how runs are computed, such as lanes=32."),
-    ] = None,
+    name: Annotated[str | None, Argument()] = None,
+    scale: Literal["smoke", "small", "full"] = "small",
+    data: Path | None = None,
+    device: str = "cpu",
+    seeds: str = "0",
+    only: str | None = None,
+    out: Annotated[Path, Option("--out", "-o")] = Path("runs/reproductions"),
+    collect: list[Path] | None = None,
+    precision: Literal["full", "tf32", "bfloat16"] | None = None,
+    computing: Annotated[list[str] | None, Option("--set", metavar="FIELD=VALUE")] = None,
     jobs: opt.JobsOption = None,
     checkpoint_every: opt.CheckpointOption = 10,
     quiet: opt.QuietOption = False,
@@ -424,6 +352,19 @@ def reproduce(
     """Reproduce a published result and check its claim.
 
     Re-running the command resumes interrupted runs and skips finished ones. Runs with --only accumulate.
+
+    Options:
+        name: A published result; all of them by default. See `fairlead list reproductions`.
+        scale: smoke: a quick check that it runs; small: the claim on a small problem; full: the paper's setting.
+        data: Folder with your data sets, such as cifar-10-batches-py.
+        device: Device to train on: cpu, cuda or cuda:<number>.
+        seeds: Seeds, such as 0..2 or 0,1,2.
+        only: Run only these methods or settings of a table, separated by commas.
+        out: Folder for runs and results.
+        collect: Import the runs of this folder instead of running, and judge all runs found so far; may be
+            repeated.
+        precision: Precision of matrix products on a GPU; full by default.
+        computing: Change how runs are computed, such as lanes=32.
     """
     import fairlead.cli.show_outcomes as show
     from fairlead.cli.show_study import leave
