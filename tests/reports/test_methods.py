@@ -141,13 +141,8 @@ def test_weights_are_those_of_the_spec(tmp_path: Path) -> None:
     assert run.weights.tolist() == [0.25, 0.75]
 
 
-def test_a_run_whose_data_are_elsewhere_is_read_without_weights(tmp_path: Path) -> None:
-    folder = fabricate(tmp_path / "run")
-    text = (folder / "spec.toml").read_text()
-    start = text.index("[clients]")
-    end = text.find("\n[", start + 1)
-    elsewhere = '[clients]\ntype = "CsvTable"\npath = "absent.csv"\ntarget = "y"\nclient = "c"\n'
-    (folder / "spec.toml").write_text(text[:start] + elsewhere + text[end:])
+def test_a_run_without_the_facts_of_its_clients_is_read_without_weights(tmp_path: Path) -> None:
+    (fabricate(tmp_path / "run") / "clients.json").unlink()
     run = read_run(find_runs([tmp_path])[0])
     assert (run.state, run.weights, len(run.records)) == ("finished", None, 2)
 

@@ -7,9 +7,11 @@ of draws. Control variates leave weights, steps and draws as they are and make t
 to come back. `benchmarks/advice.py` measures whether the advice helps.
 """
 
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, NamedTuple, TypedDict
+from importlib.resources import files
+from typing import Literal, NamedTuple
 
 from fairlead.diagnostics.clients import Balance, Confidence, weakest
 from fairlead.diagnostics.diagnosis import (
@@ -97,26 +99,11 @@ class Situation:
         return " and ".join(name for name in ("work", "links") if getattr(self, name) == "unknown")
 
 
-class Case(TypedDict, total=False):
-    """The situations that a rule is meant for; whatever is left out may be anything."""
-
-    work: Balance
-    links: Balance
-    drift: Drifting
-    rates: Rates
-    solver: Linearity
-    reach: Participants
-    length: Length
-    clients: Similarity
-    returns: Returns
-    bias: Bias
-    trouble: Trouble
-
-
 class Rule(NamedTuple):
     """A row: when it applies, the preset to use then (None: no advice), and why."""
 
-    case: Case
+    case: Mapping[str, str]
+    """Facts of a situation; whatever is left out may be anything."""
     preset: str | None
     why: str
 
@@ -124,82 +111,10 @@ class Rule(NamedTuple):
         return self.case.items() <= {**asdict(situation), "trouble": situation.trouble}.items()
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        Case(length="too few rounds"),
-        None,
-        f"fewer than {MIN_ROUNDS} rounds were measured, too few for any advice",
-    ),
-    Rule(
-        Case(reach="not everybody"),
-        None,
-        "no update ever arrives from some clients of positive weight, and no method can make up for that: repair "
-        "their links, or give them weight 0",
-    ),
-    Rule(
-        Case(clients="alike"),
-        "fedavg",
-        "the clients' gradients differ by no more than chance, so that neither misplaced weights nor local steps move "
-        "the optimum: plain averaging is enough",
-    ),
-    Rule(
-        Case(trouble="yes", solver="clipped"),
-        None,
-        "clipped gradients balance at another point than the optimum, and have no measure of work to divide by: use "
-        "SGD without clipping on the clients",
-    ),
-    Rule(
-        Case(trouble="yes", solver="not linear", returns="often"),
-        "feddyn",
-        "clients differ, and a dynamic penalty aligns them whatever their solver, work and links are",
-    ),
-    Rule(
-        Case(trouble="yes", solver="linear", returns="often"),
-        "scaffold",
-        "clients differ, and control variates remove the effect of unequal work and links, of drift and of the luck of "
-        "cohorts, without losing local steps",
-    ),
-    Rule(
-        Case(solver="linear", bias="large", links="unequal", rates="told"),
-        "fedacs",
-        "clients return too rarely for methods with memory; links are so unequal that the bias outweighs the noise and "
-        "the local steps that sampling against it costs",
-    ),
-    Rule(
-        Case(solver="linear", bias="large", work="unequal"),
-        "fednova",
-        "clients return too rarely for methods with memory; work is so unequal that the bias outweighs the noise of "
-        "stretched updates",
-    ),
-    Rule(
-        Case(trouble="yes"),
-        "fedavg",
-        "clients return too rarely for methods with memory, and correcting the weights would add more noise than it "
-        "removes bias: plain averaging is enough",
-    ),
-    Rule(
-        Case(work="equal", links="equal", drift="no"),
-        "fedavg",
-        "work and links are equal and local steps cancel at the optimum, so plain averaging is enough",
-    ),
-    Rule(
-        Case(work="equal", links="equal"),
-        None,
-        "work and links are equal, so plain averaging keeps the weights; whether drift matters is not known, and "
-        "no finding calls for another method",
-    ),
-    Rule(Case(), None, "there is not enough data on {missing} for any advice"),
-)
+_TABLE = tomllib.loads(files("fairlead.diagnostics").joinpath("advice.toml").read_text(encoding="utf-8"))
+RULES = tuple(Rule(each.get("when", {}), each.get("preset"), each["why"]) for each in _TABLE["rules"])
 """Tested by `benchmarks/advice.py`. FedAU is in no row: it lost to FedAvg in most federations there."""
-
-SECURE_AGGREGATION: dict[str, str] = {
-    "fedavg": "the server needs only the sum",
-    "fednova": "clients divide by their own work before they send",
-    "fedacs": "the server needs only the sum",
-    "scaffold": "the server needs the sums of two vectors",
-    "feddyn": "the server needs only the sum",
-}
-"""What each advised preset needs on a server that may see sums only; sums are enough for all of them."""
+SECURE_AGGREGATION: dict[str, str] = _TABLE["secure_aggregation"]
 
 
 def rule_for(situation: Situation) -> Rule:
@@ -236,7 +151,11 @@ def diagnosis_of(evidence: Evidence, against: Sequence[str] = ()) -> Diagnosis:
     rule = rule_for(situation)
     personal = evidence.algorithm is not None and evidence.algorithm.solver.is_personal
     if personal or rule.preset is None:
-        reason = _PERSONAL if personal else f"No advice: {rule.why.format(missing=situation.missing)}."
+        reason = (
+            _PERSONAL
+            if personal
+            else f"No advice: {rule.why.format(missing=situation.missing, rounds=MIN_ROUNDS)}."
+        )
         advised, advice = None, Advice("undecided", None, {}, None, reason, {}, "none")
     else:
         advised = predict_preset(rule.preset, evidence)
@@ -378,16 +297,7 @@ def _as_measured(evidence: Evidence) -> str:
     return f" (measured {percent(share)})"
 
 
-_NOTES = {
-    "keeps": "With {preset} every client keeps a vector of the model's size between rounds.",
-    "ages": "{asked} of {clients} clients are asked in a round, so a client's vector is about {age:.0f} rounds old "
-    "when it is used.",
-    "behind": "If no client may be left behind, fedaware_ridge gives more weight to clients whose updates oppose the "
-    "others', instead of aiming at the objective's weights.",
-    "noise": "{preset} draws clients with replacement, which adds sampling noise: a larger cohort_size reduces it.",
-    "stateless": "If clients cannot keep it, {stateless}.",
-    "secure": "Under secure aggregation: {secure}.",
-}
+_NOTES: dict[str, str] = _TABLE["notes"]
 _NOTES_ON = {
     **dict.fromkeys(("scaffold", "feddyn"), ("keeps", "stateless", "ages", "behind")),
     "fedacs": ("noise",),
