@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -84,7 +85,7 @@ def write_project(experiment: Experiment, folder: Path) -> list[Path]:
     if name in {module.split(".")[0] for module in modules}:
         raise FieldError(f"{folder} must have another name than the module {name}, which the app imports.")
     # Flower allows no underscores in the name of an app.
-    facts = {"package": name, "name": name.replace("_", "-"), **_task_facts(experiment)}
+    facts: dict[str, Any] = {"package": name, "name": name.replace("_", "-"), **_task_facts(experiment)}
     facts["clients"] = count_clients(experiment)
     templates = Environment(
         loader=PackageLoader("fairlead.flower", "template"),
@@ -93,9 +94,9 @@ def write_project(experiment: Experiment, folder: Path) -> list[Path]:
         undefined=StrictUndefined,
     )
     contents = dict[Path, str]()
-    for file in _FILES:
-        template = templates.get_template(f"{Path(file).name}.jinja")
-        contents[folder / file.replace("package/", f"{name}/")] = template.render(facts)
+    for written in _FILES:
+        template = templates.get_template(f"{Path(written).name}.jinja")
+        contents[folder / written.replace("package/", f"{name}/")] = template.render(facts)
     for module in sorted(modules):
         source = sys.modules[module].__file__
         if "." not in module and source is not None and Path(source).name == f"{module}.py":
@@ -142,7 +143,7 @@ def _package_name(folder: Path) -> str:
     return name
 
 
-def _task_facts(experiment: Experiment) -> dict[str, str | bool | None]:
+def _task_facts(experiment: Experiment) -> dict[str, Any]:
     """The model, data, loss and metrics of the app's task.py; no `shape` where the user writes model and data."""
     real = isinstance(experiment.clients, RealClients)
     task = experiment.task if real else experiment.task or experiment.clients.default_task()
@@ -153,7 +154,7 @@ def _task_facts(experiment: Experiment) -> dict[str, str | bool | None]:
                 "Task", field, "a known name or 'package.module:function' to be written into an app", function
             )
     named = "".join(f"fl.{each!r}, " if isinstance(each, Metric) else f"{each!r}, " for each in metrics)
-    found: dict[str, str | bool | None] = {"loss": repr(loss), "metrics": f"({named.rstrip()})"}
+    found = {"loss": repr(loss), "metrics": f"({named.rstrip()})"}
     if real or task is None:
         return {**found, "shape": None, "tested": None}
     if not isinstance(task.model, Model) or task.augment:
