@@ -71,11 +71,10 @@ audit: $(VENV)/installed-test
 	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+.*//' > $(VENV)/audited.txt
 	$(VENV)/audit/bin/pip-audit --strict --disable-pip --no-deps -r $(VENV)/audited.txt
 
-# The code, and the files that are generated from it: the public names for type checkers, and the map of the rooms.
+# The code, and the files that are generated from it: the map of the rooms, and the table of methods.
 format: $(VENV)/installed-test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	$(BIN)/python docs/front_door.py
 	$(BIN)/python docs/map.py
 	$(BIN)/python docs/method_pages.py
 

@@ -136,13 +136,13 @@ def test_the_theory_of_the_example_predicts_a_run(role: str, request: pytest.Fix
     assert torch.allclose(measured, predicted, atol=0.03)
 
 
-def test_the_text_names_the_row_of_the_public_name() -> None:
+def test_the_text_names_the_line_of_the_public_name() -> None:
     text, example = CONTRIBUTING.read_text(encoding="utf-8"), first_example("Add an aggregator")
     name = re.search(r"^class (\w+)\(", example, flags=re.MULTILINE)
     module = re.search(r"src/fairlead/aggregators/(\w+)\.py", text)
     assert name is not None
     assert module is not None
-    assert f'"aggregators.{module[1]}": "{name[1]}"' in text
+    assert f"from fairlead.aggregators.{module[1]} import {name[1]} as {name[1]}" in text
 
 
 def test_coefficients_that_depend_on_losses_are_not_predicted() -> None:

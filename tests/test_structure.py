@@ -103,7 +103,7 @@ def test_no_name_of_a_class_or_type_has_two_meanings() -> None:
 
 @pytest.mark.parametrize("name", ["fairlead", "fairlead.diagnostics", "fairlead.presets", "fairlead.testing"])
 def test_a_front_door_is_one_table(name: str) -> None:
-    """`CONTENTS` names what is public; `python docs/front_door.py` writes the same names for type checkers."""
+    """The stub names what is public, for Python as `CONTENTS` and for type checkers."""
     package = import_module(name)
     modules = fairlead.MODULES if package is fairlead else ()
     stub = MODULES[name].with_suffix(".pyi").read_text(encoding="utf-8")
