@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import TypeGuard
+from importlib import import_module
+from typing import Any, TypeGuard
 
 LARGEST = 1e30
 """Largest number that a field may bring into a computation in float32."""
@@ -124,6 +125,14 @@ def disk_errors(path: object, verb: str, refusal: type[FairleadError] = RunFolde
     except (OSError, ValueError) as error:
         place = getattr(error, "filename", None) or path
         raise refusal(f"{place} cannot be {verb}: {one_line(error)}.") from error
+
+
+def optional_package(module: str, without: str, refusal: type[FairleadError] = FieldError) -> Any:
+    """A module of a package that may be missing; the error says what needs it and how to install it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise refusal(without) from error
 
 
 def is_number(value: object) -> TypeGuard[float]:

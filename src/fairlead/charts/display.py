@@ -5,12 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from fairlead.charts.chart import Chart
 from fairlead.charts.figures import draw_chart, new_figure
-from fairlead.errors import FieldError
+from fairlead.errors import FieldError, optional_package
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,7 +82,4 @@ def frame_library(library: FrameLibrary, asked: str) -> Any:
     """The module of a library of data frames."""
     if library not in ("pandas", "polars"):
         raise FieldError(f"{asked}.library must be 'pandas' or 'polars', got {library!r}.")
-    try:
-        return import_module(library)
-    except ImportError as error:
-        raise FieldError(f"{asked} needs {library}: install it with pip install {library}.") from error
+    return optional_package(library, f"{asked} needs {library}: install it with pip install {library}.")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairlead.charts.chart import MARKERS_SHOWN, Chart, ChartAxis, LineStyle
-from fairlead.errors import FieldError, disk_errors
+from fairlead.errors import FieldError, disk_errors, optional_package
 from fairlead.results.estimates import show_tick
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ _ASIDE = 0.1
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of so many inches."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise FieldError("Figures need matplotlib: pip install 'matplotlib>=3.9,<4'.") from error
-    return Figure(figsize=(width, height), layout="constrained")
+    needs = "Figures need matplotlib: pip install 'matplotlib>=3.9,<4'."
+    made: Figure = optional_package("matplotlib.figure", needs).Figure(
+        figsize=(width, height), layout="constrained"
+    )
+    return made
 
 
 def save_figure(figure: Figure, path: Path, **options: Any) -> Path:

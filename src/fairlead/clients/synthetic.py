@@ -103,29 +103,16 @@ class LinearRegressionProblem:
         w = self.optimum if at is None else at
         return float(torch.linalg.vector_norm(self.weights @ self.pseudo_gradients(w, lr, steps)))
 
-    def dissimilarity(self, at: Tensor | None = None) -> float:
-        """E_c‖∇F_c − ∇F‖² at the empirical optimum, or at another point, as in (17)."""
-        gradients = self.gradients(self.optimum if at is None else at)
-        spread = gradients - self.weights @ gradients
-        return float(self.weights @ spread.square().sum(1))
-
     def contraction(self, lr: float, steps: int) -> Tensor:
         """P = E_c(I − ηA_c)^H, by which a round of Local GD shrinks w − w* (Wang 2024 Theorem 3), (d, d)."""
         eye = torch.eye(len(self.truth), dtype=torch.float64)
         return self._mean(torch.linalg.matrix_power(eye - lr * self.curvatures, steps))
 
-    def local_gd(self, w: Tensor, lr: float, steps: int, rounds: int = 1, server_lr: float = 1.0) -> Tensor:
-        """The model after `rounds` of Local GD with all clients: w ← w − αηH E_c G_c(w), α `server_lr`."""
+    def local_gd(self, w: Tensor, lr: float, steps: int, rounds: int = 1) -> Tensor:
+        """The model after `rounds` of Local GD with all clients: w ← w − ηH E_c G_c(w)."""
         for _ in range(rounds):
-            w = w - server_lr * lr * steps * (self.weights @ self.pseudo_gradients(w, lr, steps))
+            w = w - lr * steps * (self.weights @ self.pseudo_gradients(w, lr, steps))
         return w
-
-    def limit(self, lr: float, steps: int) -> Tensor:
-        """Where Local GD converges to: w* − (I − P)⁻¹ ηH E_c G_c(w*); the optimum for H = 1."""
-        eye = torch.eye(len(self.truth), dtype=torch.float64)
-        bias = lr * steps * (self.weights @ self.pseudo_gradients(self.truth, lr, steps))
-        solution: Tensor = torch.linalg.solve(eye - self.contraction(lr, steps), bias)
-        return self.truth - solution
 
     def data(self) -> ClientData:
         """The examples as a world takes them."""

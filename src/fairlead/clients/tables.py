@@ -5,7 +5,6 @@ import io
 import os
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,7 +19,7 @@ from fairlead.clients.pool import Imputed, Missing, Pool, names_of
 from fairlead.clients.source import PooledSource, table_task
 from fairlead.clients.tokenizers import Tokenizer, code_points, next_character_windows, next_characters
 from fairlead.component import PositiveCount
-from fairlead.errors import ClashError, DataError, field_error, require_instance, short
+from fairlead.errors import ClashError, DataError, field_error, optional_package, require_instance, short
 from fairlead.models.convolutional import FedAvgCNN
 from fairlead.models.sequences import CharLSTM
 from fairlead.task import Task
@@ -161,7 +160,8 @@ class ParquetTable(TableFile):
     """
 
     def read(self, path: str) -> Columns:
-        parquet = _library("pyarrow.parquet", "ParquetTable needs pyarrow", "pip install 'pyarrow>=17,<30'")
+        needs = "ParquetTable needs pyarrow: install it with pip install 'pyarrow>=17,<30'."
+        parquet = optional_package("pyarrow.parquet", needs, DataError)
         file, entries = existing(path), 0
         for _, folders, files in os.walk(file):
             entries += len(folders) + len(files)
@@ -333,17 +333,10 @@ def _refuse_unseparated(header: list[str], delimiter: str, file: Path) -> None:
         )
 
 
-def _library(module: str, problem: str, remedy: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise DataError(f"{problem}: install it with {remedy}.") from error
-
-
 def _load_splits(folder: str) -> dict[str, Any]:
     """Splits by name; a data set without splits is one called "train"."""
-    library = _library("datasets", "HuggingFaceData needs datasets", "pip install 'datasets>=3.0,<5'")
-    loaded = library.load_from_disk(folder)
+    needs = "HuggingFaceData needs datasets: install it with pip install 'datasets>=3.0,<5'."
+    loaded = optional_package("datasets", needs, DataError).load_from_disk(folder)
     return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
 
 

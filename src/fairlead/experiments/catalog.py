@@ -15,7 +15,7 @@ from fairlead.conditions.devices import DeviceModel
 from fairlead.conditions.links import LinkModel
 from fairlead.conditions.work import WorkModel
 from fairlead.corrections.base import Correction
-from fairlead.errors import FieldError, did_you_mean
+from fairlead.errors import FieldError, did_you_mean, require_name
 from fairlead.experiments.spec_fields import Parameter, argument_parameters, spec_parameters
 from fairlead.metrics.base import Metric
 from fairlead.models.augmentation import Augmentation
@@ -120,9 +120,8 @@ def citations(name: str) -> list[Reference]:
     if name in REFERENCES:
         return [reference(name)]
     known = _all_entries()
-    if name not in known:
-        near = did_you_mean(name, [*known, *REFERENCES], otherwise=_WHERE_ALL_ARE)
-        raise FieldError(f"{name!r} is not a part, a preset, a setting or the key of a paper.{near}")
+    names = [*known, *REFERENCES]
+    require_name(name, names, "a part, a preset, a setting or the key of a paper", otherwise=_WHERE_ALL_ARE)
     if not known[name].references:
         raise FieldError(f"{name} has no paper to cite.")
     return list(known[name].references)

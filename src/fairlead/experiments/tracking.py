@@ -3,12 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairlead.checkpoint.durable_files import write_durably
-from fairlead.errors import FieldError
+from fairlead.errors import FieldError, optional_package
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.record_io import row_of
 from fairlead.experiments.run_folder import RunFolder
@@ -185,10 +184,8 @@ def tracker_named(name: str, setting: str = "--log") -> OpenTracker:
     if name not in _TRACKERS:
         raise FieldError(f"{setting} must be one of {', '.join(sorted(_TRACKERS))}, got {name!r}.")
     tracker, module, command = _TRACKERS[name]
-    try:
-        return partial(tracker, import_module(module))
-    except ImportError as error:
-        raise FieldError(f"The log {name} needs a package: install it with {command}.") from error
+    needs = f"The log {name} needs a package: install it with {command}."
+    return partial(tracker, optional_package(module, needs))
 
 
 def _numbers(record: RoundRecord) -> dict[str, float]:

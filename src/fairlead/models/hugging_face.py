@@ -13,7 +13,15 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from fairlead.component import BelowOne, Component, NaturalNumber, Positive, PositiveCount
-from fairlead.errors import ClashError, DataError, FieldError, field_error, one_line, require_instance
+from fairlead.errors import (
+    ClashError,
+    DataError,
+    FieldError,
+    field_error,
+    one_line,
+    optional_package,
+    require_instance,
+)
 from fairlead.models.base import ExampleShape, Model
 
 LanguageTask = Literal["sequence classification", "token classification", "causal language model"]
@@ -179,12 +187,8 @@ def _mask(**facts: Any) -> Tensor:
 
 def hugging_face(library: str, user: str) -> Any:
     """A library of Hugging Face, imported on use."""
-    try:
-        return import_module(library)
-    except ImportError as error:
-        raise FieldError(
-            f"{user} needs the package {library}: pip install 'transformers>=5,<6' 'peft>=0.18,<1'."
-        ) from error
+    install = "pip install 'transformers>=5,<6' 'peft>=0.18,<1'"
+    return optional_package(library, f"{user} needs the package {library}: {install}.")
 
 
 def saved_folder(part: Component, path: str, file: str) -> Path:

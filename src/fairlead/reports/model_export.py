@@ -2,7 +2,6 @@
 
 import inspect
 import warnings
-from importlib import import_module
 from logging import ERROR, getLogger
 from os import PathLike
 from pathlib import Path
@@ -19,7 +18,7 @@ from fairlead.clients.pool import names_of
 from fairlead.clients.preprocessing import Agreement
 from fairlead.clients.tables import TableFile
 from fairlead.component import Component
-from fairlead.errors import DataError, FieldError, disk_errors, one_line
+from fairlead.errors import DataError, FieldError, disk_errors, one_line, optional_package
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.kept_models import KeptModel, ModelFacts, Which, kept_model
 from fairlead.experiments.run_folder import RunFolder
@@ -88,12 +87,8 @@ def export_model(
 
 
 def _export_onnx(model: KeptModel, file: Path, input_shape: tuple[int, ...] | None) -> None:
-    try:
-        import_module("onnxscript")
-    except ImportError as error:
-        raise FieldError(
-            "Export to ONNX needs the package onnxscript: pip install 'onnxscript>=0.5.4,<1'."
-        ) from error
+    install = "pip install 'onnxscript>=0.5.4,<1'"
+    optional_package("onnxscript", f"Export to ONNX needs the package onnxscript: {install}.")
     module, shape = model.module(), model.facts.shape
     if input_shape is None and shape is None:
         raise FieldError(

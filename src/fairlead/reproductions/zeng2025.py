@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from fairlead import settings
 from fairlead.clients.tokenizers import HashedWords
 from fairlead.diagnostics.clients import label_counts
 from fairlead.memory.update_memory import UpdateMemory
@@ -24,15 +25,7 @@ from fairlead.reproductions.zeng2023 import (
     regularized,
     table,
 )
-from fairlead.settings import (
-    Setting,
-    fedaware_agnews,
-    fedaware_cifar10,
-    fedaware_cifar100,
-    hybrid,
-    hybrid_plus,
-    label_blocks,
-)
+from fairlead.settings import Setting
 
 
 def _projected(name: str) -> str:
@@ -146,7 +139,7 @@ def _table_2(
 TABLE_2_CIFAR10 = _table_2(
     "cifar10",
     "CIFAR-10",
-    {"Hybrid": cifar10(hybrid()), "Hybrid+": cifar10(hybrid_plus())},
+    {"Hybrid": cifar10(settings.hybrid()), "Hybrid+": cifar10(settings.hybrid_plus())},
     Size(500),
     shares=("zeng2023_table_1",),
 )
@@ -158,7 +151,7 @@ TABLE_2_CIFAR100 = _table_2(
     "CIFAR-100",
     {
         "CIFAR-100": TableColumn(
-            fedaware_cifar100(), "cifar100", ResNet18(), (*CIFAR10_AUGMENTED[:2], _CIFAR100)
+            settings.fedaware_cifar100(), "cifar100", ResNet18(), (*CIFAR10_AUGMENTED[:2], _CIFAR100)
         )
     },
     Size(600, evaluate_every=5),
@@ -168,7 +161,7 @@ TABLE_2_CIFAR100 = _table_2(
 
 def _news_setting() -> Setting:
     """A model that starts from scratch needs longer steps than one that was trained before."""
-    setting = fedaware_agnews()
+    setting = settings.fedaware_agnews()
     optimizer = replace(setting.solver.optimizer, lr=0.1)
     return replace(setting, solver=replace(setting.solver, optimizer=optimizer))
 
@@ -207,7 +200,7 @@ FIGURE_4 = _table(
     **words("zeng2025_figure_4"),
     claims=_ahead_of_static(),
     released=_ahead_of_static(as_published),
-    columns={"CIFAR-10": cifar10(fedaware_cifar10())},
+    columns={"CIFAR-10": cifar10(settings.fedaware_cifar10())},
     rows={**_ADAPTIVE, **_ADAPTIVE_RUN, **_STATIC, "FedAvg-Full": TableRow("fedavg", {"cohort_size": None})},
 )
 
@@ -238,7 +231,7 @@ FIGURE_5 = Computation(
 FIGURE_6 = _table(
     **words("zeng2025_figure_6"),
     claims=(CurveAbove(_COHERENCE, _COHERENCE, when="half a run after"),),
-    columns={"label blocks": cifar10(label_blocks())},
+    columns={"label blocks": cifar10(settings.label_blocks())},
     rows={"FedAvg": TableRow("fedavg")},
     sizes={**SIZES, "full": Size(150)},
 )

@@ -11,7 +11,7 @@ from typing import Any, overload
 from fairlead.algorithm import Algorithm
 from fairlead.charts.display import Display, Displayed
 from fairlead.diagnostics.consistency import ConsistencyReport
-from fairlead.errors import FairleadError, FieldError, RunFolderError, did_you_mean, short
+from fairlead.errors import FairleadError, FieldError, RunFolderError, require_name, short
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.method_list import methods_on
 from fairlead.experiments.provenance import client_facts
@@ -129,8 +129,7 @@ class ComparedMethods(Displayed, Sequence[ComparedMethod]):
         named = {method.name: method for method in self.methods}
         chosen = {each.name: tuning.method for tuning in self.summary.tunings for each in tuning.chosen}
         named |= {chosen[name]: method for name, method in named.items() if name in chosen}
-        if place not in named:
-            raise FieldError(f"{place!r} is not a method of this comparison." + did_you_mean(place, named))
+        require_name(place, named, "a method of this comparison")
         return named[place]
 
     def __repr__(self) -> str:

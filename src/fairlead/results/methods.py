@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from fairlead.errors import FieldError, did_you_mean
+from fairlead.errors import FieldError, require_name
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.tracking import flat_spec
 from fairlead.optimizers.descent import SGD
@@ -122,8 +122,7 @@ class Study:
         known = {method.label: method for method in self.methods}
         if label in self.absent:
             raise FieldError(f"{label!r} is a method of which no run has started or can be read.")
-        if label not in known:
-            raise FieldError(f"{label!r} is not a method of these runs." + did_you_mean(label, known))
+        require_name(label, known, "a method of these runs")
         return known[label]
 
     @property
