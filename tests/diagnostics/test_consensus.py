@@ -61,8 +61,8 @@ class TestAgainstLinearRegression:
             assert drift.bound**2 == pytest.approx(float(weights @ apart.square().sum(1)), abs=1e-12)
             assert drift.gap <= drift.bound
         assert report.gradient_norm == pytest.approx(float((weights @ gradients).norm()), abs=1e-12)
-        spread = self.problem.dissimilarity(point)
-        assert report.dissimilarity**2 == pytest.approx(spread)
+        spread = weights @ (gradients - weights @ gradients).square().sum(1)
+        assert report.dissimilarity**2 == pytest.approx(float(spread))
 
     def test_at_the_optimum_the_left_side_of_7_is_rho(self) -> None:
         """E_c ∇F_c(w*) = 0, so ‖E_c[G_c − ∇F_c]‖ = ‖E_c G_c‖, centered or not."""
