@@ -105,20 +105,17 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback()
+@_documented
 def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
-    ] = False,
-    modules: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--import",
-            metavar="MODULE",
-            help="Import a Python module, so that specs can name its parts; may be repeated.",
-        ),
-    ] = None,
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_print_version)] = False,
+    modules: Annotated[list[str] | None, typer.Option("--import", metavar="MODULE")] = None,
 ) -> None:
+    """Take the options of all commands.
+
+    Options:
+        version: Print the version and exit.
+        modules: Import a Python module, so that specs can name its parts; may be repeated.
+    """
     if modules:
         import_modules(modules)
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from fairlead.charts.chart import Chart
 from fairlead.charts.figures import draw_chart, new_figure, save_figure
@@ -107,18 +106,7 @@ def _latex(text: str) -> str:
 
 
 FORMATS = ("pdf", "svg", "png")
-_STYLE: Any = {
-    "font.size": 8,
-    "axes.linewidth": 0.6,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 3.5,
-    "legend.frameon": False,
-    "legend.fontsize": 7,
-    # Text stays text: it can be searched and edited, and journals refuse Type 3 fonts.
-    "pdf.fonttype": 42,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "fairlead",
-}
+_STYLE = Path(__file__).with_name("paper.mplstyle")
 _WIDTH, _HEIGHT = 3.35, 2.0
 """Inches: one column of a two-column paper, without the legend."""
 _LEGEND_WIDTH = 54
@@ -132,9 +120,9 @@ def write_figures(summary: Summary, folder: Path, formats: Sequence[str]) -> lis
     written = []
     # Without matplotlib this fails before anything is computed.
     new_figure(_WIDTH, _HEIGHT)
-    import matplotlib as mpl
+    import matplotlib.style
 
-    with mpl.rc_context(_STYLE):
+    with matplotlib.style.context(_STYLE):
         for name, chart in _charts(summary).items():
             columns = min(max(_LEGEND_WIDTH // (max(len(each.label) for each in chart.series) + 6), 1), 3)
             legend = 0.15 * -(-len(chart.series) // columns)
