@@ -20,8 +20,8 @@ from test_import_order import LAYERS, MODULES, imports_of
 import fairlead
 
 LIMITS = {
-    "files": 229,
-    "code lines": 34_550,
+    "files": 230,
+    "code lines": 34_750,
     "share of imports": 0.10,
     "chain": 25,
     "modules of a round": 60,
