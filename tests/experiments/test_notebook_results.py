@@ -87,10 +87,18 @@ def test_presets_are_named_and_take_the_client_side() -> None:
     }
     assert [method.name for method in named] == list(given)
     assert [method.federation.algorithm for method in named] == list(given.values())
+    taken = "optimizer SGD, lr 0.1, steps 2, batch_size 32, cohort_size all from the spec."
+    assert f"fedavg, fednova and fedprox:mu=0.5 take {taken}" in str(named)
     with pytest.raises(fl.errors.FieldError, match="Every method must be listed once"):
         fl.compare(EXPERIMENT, ["fedavg", "fedavg"])
     with pytest.raises(fl.errors.FieldError, match="Did you mean 'fednova'"):
         fl.compare(EXPERIMENT, ["fednov"])
+
+
+def test_a_compared_method_is_shown_in_one_line(comparison: fl.ComparedMethods) -> None:
+    method = comparison["FedNova"]
+    assert repr(method) == f"<ComparedMethod FedNova: {method.standing()}>"
+    assert repr(method.summary) == "<Summary of FedAvg, FedNova, <b> by accuracy>"
 
 
 def test_bars_are_shown_on_request(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from fairlead.results.runs import ReportedRun, read_run
 from fairlead.results.sentences import describe_standing, objective_verdict, tunings
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ComparedMethod:
     """One algorithm of a comparison, after its last round."""
 
@@ -102,6 +102,9 @@ class ComparedMethod:
     def objective_verdict(self) -> str:
         """One sentence on the objective that the method optimized."""
         return objective_verdict(self.name, self.consistency, self.chance)
+
+    def __repr__(self) -> str:
+        return f"<ComparedMethod {self.name}: {self.standing()}>"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -341,5 +344,6 @@ def _run_of(planned: PlannedRun, federation: Federation) -> ReportedRun:
         names=federation.world.population.names,
         held_out=client_facts(federation).held_out,
         summary=summarize_run(federation),
+        from_spec=planned.from_spec,
         detailed=True,
     )

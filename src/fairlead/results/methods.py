@@ -167,6 +167,11 @@ class Study:
         )
 
     @property
+    def notes(self) -> list[str]:
+        """What methods have from their spec, and which of them are the same."""
+        return [note for note in (self.from_spec, self.same) if note]
+
+    @property
     def absences(self) -> str:
         """A sentence on methods without any readable run; empty if there are none."""
         return f"No run of {listed(self.absent)} has started or can be read." if self.absent else ""
