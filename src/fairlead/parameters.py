@@ -101,6 +101,11 @@ class FlatModule:
 
         for pattern in patterns:
             if not any(fits(name, pattern) for name in self.names):
+                if pattern == "normalization":
+                    raise FieldError(
+                        "OwnParameters.parameters is 'normalization', but the model has no normalization layer with "
+                        "parameters: use a model with one, such as ResNet18, or another method."
+                    )
                 known = f"{', '.join(self.names[:8])}{', ...' if len(self.names) > 8 else ''}"
                 raise FieldError(
                     "OwnParameters.parameters must be 'head', 'normalization' or names of the model's parameters "

@@ -165,6 +165,7 @@ def test_every_result_has_a_short_repr_and_a_table_in_html(shown: dict[str, Disp
     tree = ElementTree.fromstring(html.replace("&nbsp;", " "))
     assert tree.tag == "div"
     assert "<b>:" not in html
+    assert all(cell.text for cell in tree.findall(".//th"))
     curves = tree.findall(".//path[@class='line']")
     assert bool(curves) == (kind in ("ComparedMethods", "Federation", "ConsistencyReport"))
 

@@ -162,7 +162,7 @@ class Study:
                 left = f"; not taken: {taken['not_taken']}" if "not_taken" in taken else ""
                 groups.setdefault(f"{what or 'nothing'} from the spec{left}", []).append(method.label)
         return " ".join(
-            f"{listed(found)} {'takes' if len(found) == 1 else 'take'} {what}."
+            f"{listed(found, len(found))} {'takes' if len(found) == 1 else 'take'} {what}."
             for what, found in groups.items()
         )
 
