@@ -183,7 +183,10 @@ def _round(algorithm: fl.Algorithm) -> Iterator[str]:
     yield "**2. Each sampled client starts from the global model and takes local steps**, one per batch D."
     start = "" if any(isinstance(each, fl.StaleStart) for each in solver.corrections) else "y ← x\n"
     yield typeset(f"{start}g = ∇F_i(y; D)")
+    compressed = [each for each in solver.corrections if isinstance(each, fl.CompressedUpdate)]
     for correction in solver.corrections:
+        if correction in compressed:
+            continue
         yield _step(correction)
         lines = [line for block in _equations(type(correction)) for line in block.splitlines()]
         if 0 < sum("g ←" in line for line in lines) < len(lines) and not isinstance(
@@ -192,8 +195,9 @@ def _round(algorithm: fl.Algorithm) -> Iterator[str]:
             yield "The line for g holds in every step, the others after the last one."
     yield _step(solver.optimizer)
     if not any(isinstance(each, fl.OwnParameters | fl.StaleStart) for each in solver.corrections):
-        yield "It sends the change of its parameters:"
+        yield f"{'This is' if compressed else 'It sends'} the change of its parameters:"
         yield typeset("Δ_i = y_i − x")
+    yield from map(_step, compressed)
     yield "**3. The server combines the updates that arrive.** " + _step(algorithm.aggregator)
     yield from (_step(each) for each in algorithm.transforms if each.stage == "aggregate")
     server = algorithm.server

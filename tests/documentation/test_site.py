@@ -99,6 +99,11 @@ def test_every_method_has_a_page_with_its_costs_and_typeset_equations(site: Path
     fedexp = (site / "methods" / "fedexp.html").read_text(encoding="utf-8")
     assert 'alttext="d ← η_g d, η_g = max(1, Σ_R p̂_i‖Δ_i‖² / (2(‖Σ_R p̂_i Δ_i‖² + ε)))"' in fedexp
     assert '<h3 id="Extrapolation">' in fedexp
+    compressed = (site / "methods" / "fedavg_compressed.html").read_text(encoding="utf-8")
+    assert (
+        0 < compressed.index('alttext="Δ_i = y_i − x"') < compressed.index('alttext="p = Δ_i + e_i, upload q')
+    )
+    assert "It sends the change" not in compressed
 
 
 def test_a_method_has_its_cells_of_the_benchmark(site: Path) -> None:
