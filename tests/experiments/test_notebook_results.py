@@ -95,6 +95,18 @@ def test_presets_are_named_and_take_the_client_side() -> None:
         fl.compare(EXPERIMENT, ["fednov"])
 
 
+def test_an_own_algorithm_is_compared_with_named_presets() -> None:
+    """As on the command line, where the spec's own algorithm is a row beside presets."""
+    own = replace(METHODS["FedAvg"], server=fl.SGD(0.3))
+    experiment = replace(EXPERIMENT, rounds=1, algorithm=own)
+    found = fl.compare(experiment, {"mine": own, "plain": "fedavg"})
+    assert [method.federation.algorithm for method in found] == [own, METHODS["FedAvg"]]
+    assert "plain takes optimizer SGD, lr 0.1, steps 2" in str(found)
+    for wrong in ([own], {"mine": 3}):
+        with pytest.raises(fl.errors.FieldError, match=r"compare\.methods must be a list of presets"):
+            fl.compare(experiment, wrong)  # type: ignore[arg-type]
+
+
 def test_a_compared_method_is_shown_in_one_line(comparison: fl.ComparedMethods) -> None:
     method = comparison["FedNova"]
     assert repr(method) == f"<ComparedMethod FedNova: {method.standing()}>"

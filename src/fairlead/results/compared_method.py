@@ -166,7 +166,7 @@ class ComparedMethods(Displayed, Sequence[ComparedMethod]):
 
 def compare(
     experiment: Experiment,
-    methods: Mapping[str, Algorithm] | Sequence[str],
+    methods: Mapping[str, Algorithm | str] | Sequence[str],
     *,
     seeds: Sequence[int] | None = None,
     folder: str | PathLike[str] | None = None,
@@ -182,8 +182,8 @@ def compare(
 ) -> ComparedMethods:
     """Run each method instead of the experiment's own, for each of the `seeds` (the experiment's alone if None).
 
-    `methods` are algorithms by name, or presets such as "fedavg" and "fedprox:mu=0.1" with the client side of the
-    experiment's algorithm. The first is the baseline.
+    `methods` are presets such as "fedavg" and "fedprox:mu=0.1", with the client side of the experiment's algorithm, or
+    algorithms and presets by name: {"mine": experiment.algorithm, "FedAvg": "fedavg"}. The first is the baseline.
 
     Within a seed all share data, initial model, batches, work and links: only the method differs. Differences are
     paired by seed, with 95 % intervals. `metric` and `figure` say which number is compared, as in `fairlead compare`;
