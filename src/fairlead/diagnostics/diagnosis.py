@@ -329,13 +329,9 @@ class Diagnosis(Displayed):
             told = [finding for kind in kinds for finding in self.findings if finding.kind == kind]
             if told:
                 lines += ["", title]
-                lines += [
-                    f"- {finding.statement} [{_sure(finding.confidence, 'confidence ')}]" for finding in told
-                ]
+                lines += [f"- {finding.statement} [{_sure(finding.confidence)}]" for finding in told]
         advice = self.advice
-        sure = (
-            "" if advice.preset is None else f" [{_sure(advice.confidence, 'confidence in the weights: ')}]"
-        )
+        sure = "" if advice.preset is None else f" [{_sure(advice.confidence, 'confidence in the weights:')}]"
         lines += ["", "Advice", f"- {advice.reason}{sure}"]
         lines += [f"- {remark}" for remark in advice.remarks]
         if advice.alternatives:
@@ -349,5 +345,5 @@ class Diagnosis(Displayed):
         return "\n".join(lines)
 
 
-def _sure(confidence: Confidence, of: str) -> str:
-    return "not enough data" if confidence == "none" else of + confidence
+def _sure(confidence: Confidence, what: str = "confidence") -> str:
+    return "not enough data" if confidence == "none" else f"{what} {confidence}".strip()

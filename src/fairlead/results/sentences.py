@@ -408,10 +408,9 @@ def recommendation(summary: Summary) -> Recommendation:
     over = f"over {counted(present.method.num_runs, 'seed')}"
     for method in summary.best_first:
         if summary.standing(method) == "better" and method.difference is not None:
-            gain = f"{_size(method.difference, measure.kind)}{_unit(measure)} {'higher' if measure.higher else 'lower'}"
-            return Recommendation(
-                method.label, f"use {method.label}: {over} its {measure.described} is {gain}."
-            )
+            size = f"{_size(method.difference, measure.kind)}{_unit(measure)}"
+            said = f"{over} its {measure.described} is {size} {'higher' if measure.higher else 'lower'}"
+            return Recommendation(method.label, f"use {method.label}: {said}.")
     for method in summary.best_first:
         if method is present or not method.both_complete:
             break
