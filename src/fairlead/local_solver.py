@@ -309,11 +309,7 @@ class LocalSolver(Component):
         # Without corrections a does not depend on η, and one table serves all learning rates. It is made
         # for a power of two, so that random work does not make a new one a round.
         lr = self.optimizer.lr_at(round) if self.step_corrections else 1.0
-        # Own parameters do not change how far a trained parameter moves, and personal training moves no update.
-        steps = tuple(correction for correction in self.step_corrections if not correction.keeps_parameters)
-        optimizer = replace(self.optimizer, lr=1.0, schedule=Constant())
-        probe = replace(self, optimizer=optimizer, corrections=steps, personal=None)
-        table = _accumulation_table(probe, lr, _next_power_of_two(longest))
+        table = _accumulation_table(_probe_of(self), lr, _next_power_of_two(longest))
         work = table.l1[num_steps]
         if bool(((num_steps > 0) & (work <= 0)).any()):
             raise FieldError(
@@ -392,6 +388,15 @@ def epochs_to_steps(epochs: Tensor, sizes: Tensor, batch_sizes: Tensor) -> Tenso
 
 def _next_power_of_two(number: int) -> int:
     return 1 << max(number - 1, 0).bit_length()
+
+
+@lru_cache(maxsize=256)
+def _probe_of(solver: LocalSolver) -> LocalSolver:
+    """The solver with what its accumulation vector depends on, and a learning rate of 1."""
+    # Own parameters do not change how far a trained parameter moves, and personal training moves no update.
+    steps = tuple(correction for correction in solver.step_corrections if not correction.keeps_parameters)
+    optimizer = replace(solver.optimizer, lr=1.0, schedule=Constant())
+    return replace(solver, optimizer=optimizer, corrections=steps, personal=None)
 
 
 @lru_cache(maxsize=256)

@@ -54,8 +54,8 @@ DENSE = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
 @pytest.mark.parametrize(
     ("model", "options", "path"),
     [
-        (nn.Linear(4, 3), {}, "softmax kernel" if has_numba() else "closed form"),
-        (DENSE, {"block": 2}, "dense, client by client"),
+        (nn.Linear(4, 3), {}, "dense kernel" if has_numba() else "closed form"),
+        (DENSE, {"block": 2}, "dense kernel" if has_numba() else "dense, client by client"),
         (DENSE, {"engine": "loop"}, "loop"),
         (DENSE, {"engine": "branches"}, "branches"),
         (DENSE, {"loss": own_loss}, "batched products"),
@@ -66,15 +66,15 @@ DENSE = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
 def test_the_path_that_ran_is_known(model: nn.Module, options: dict[str, Any], path: str) -> None:
     (run,) = ran(model, **options)
     assert run.path == path
-    assert run.backend == ("numba" if path == "softmax kernel" else "torch")
+    assert run.backend == ("numba" if path == "dense kernel" else "torch")
     assert run.precision == options.get("precision", "float32")
     assert run.blocks == (6 if "block" in options else 2)
     assert 1 <= run.lanes <= len(SIZES)
 
 
 def test_clients_side_by_side_are_counted() -> None:
-    (run,) = ran(DENSE, "batched", lanes=4)
-    assert (run.path, run.lanes) == ("closed form", 4)
+    (run,) = ran(DENSE, "batched", loss=own_loss, lanes=4)
+    assert (run.path, run.lanes) == ("batched products", 4)
 
 
 def test_a_run_folder_keeps_the_path(tmp_path: File) -> None:

@@ -209,12 +209,15 @@ class Columns:
     def single(self, column: str) -> Cells:
         """The cells of a column, refused where one is a list, a table or an image."""
         cells = self.cells[column]
-        held = (
-            [isinstance(cell, _SEVERAL) for cell in cells] if cells.dtype == object or cells.ndim > 1 else []
-        )
-        if any(held):
-            place, kind = self.place(column, held.index(True)), type(cells[held.index(True)]).__name__
-            raise DataError(f"{place} must be one number or text, got a value of type {kind}.")
+        of_kind: dict[type, int] = {}
+        for place, cell in enumerate(cells if cells.dtype == object or cells.ndim > 1 else ()):
+            of_kind.setdefault(type(cell), place)
+        held = [place for place in of_kind.values() if isinstance(cells[place], _SEVERAL)]
+        if held:
+            kind = type(cells[held[0]]).__name__
+            raise DataError(
+                f"{self.place(column, held[0])} must be one number or text, got a value of type {kind}."
+            )
         return cells
 
     def refuse_gaps(self, columns: Sequence[str], *, imputed: bool = False) -> None:

@@ -79,6 +79,11 @@ class Correction(MethodPart, ABC):
         return False
 
     @property
+    def pull(self) -> float | None:
+        """μ if `correct` adds μ (y − x) and a vector that stays the same in all local steps; None if it does more."""
+        return None
+
+    @property
     def needs_draws(self) -> bool:
         """Whether `after_steps` draws random numbers."""
         return False

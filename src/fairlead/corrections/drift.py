@@ -25,6 +25,10 @@ class Proximal(Correction):
     mu: NotNegative
     references = ("li2020fedprox",)
 
+    @property
+    def pull(self) -> float:
+        return self.mu
+
     def correct(
         self, gradient: Tensor, local: Tensor, anchor: Tensor, memory: Vectors, shared: Vectors
     ) -> Tensor:
@@ -54,6 +58,10 @@ class DynamicRegularizer(Correction):
     memory_extent = {"slope": "vector"}
     needs_aggregator = "FedDyn"
     restores_weights = True
+
+    @property
+    def pull(self) -> float:
+        return self.alpha
 
     def correct(
         self, gradient: Tensor, local: Tensor, anchor: Tensor, memory: Vectors, shared: Vectors
@@ -90,6 +98,7 @@ class ControlVariates(Correction):
     memory_extent = {"control": "vector"}
     shared_names = ("control_mean",)
     restores_weights = True
+    pull = 0.0
 
     @property
     def needs_effective_steps(self) -> bool:
@@ -157,6 +166,7 @@ class VRLSGD(Correction):
     references = ("liang2019vrlsgd",)
     memory_extent = {"drift": "vector", "pace": "scalar"}
     needs_effective_steps = True
+    pull = 0.0
 
     def correct(
         self, gradient: Tensor, local: Tensor, anchor: Tensor, memory: Vectors, shared: Vectors

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from torch import nn
 
@@ -15,6 +15,17 @@ from fairlead.errors import DataError, FieldError, field_error, short
 from fairlead.models.base import ExampleShape, Model
 
 Argument = bool | int | float | str
+
+
+class NamedArguments:
+    """The values of a field of keyword arguments."""
+
+    def __repr__(self) -> str:
+        return "pairs of a name and a value, no name twice"
+
+    def fault(self, value: object) -> str:
+        pairs = value if isinstance(value, tuple) and all(map(_is_pair, value)) else ((), ())
+        return repr(self) if len({pair[:1] for pair in pairs}) < len(pairs) else ""
 
 
 @dataclass(frozen=True)
@@ -33,15 +44,12 @@ class ImportedModel(Model):
     """
 
     path: str
-    arguments: tuple[tuple[str, Argument], ...] = ()
+    arguments: Annotated[tuple[tuple[str, Argument], ...], NamedArguments()] = ()
     with_shape: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _divided(self.path, "ImportedModel.path")
-        pairs = isinstance(self.arguments, tuple) and all(map(_is_pair, self.arguments))
-        if not pairs or len({name for name, _ in self.arguments}) < len(self.arguments):
-            raise field_error(self, "arguments", "pairs of a name and a value, no name twice", self.arguments)
 
     def build(self, shape: ExampleShape) -> nn.Module:
         make = imported(self.path, "ImportedModel.path")

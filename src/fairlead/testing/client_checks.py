@@ -104,7 +104,8 @@ def check_correction(part: Correction) -> None:
 
     Clients side by side are corrected as each would be alone; memory and broadcast have the names and
     extents that are declared; nothing that was passed in is changed; the corrected gradient is an affine
-    function of the raw one, as the unit-gradient probe needs it ("affine"); a client at the anchor with zero memory and
+    function of the raw one, as the unit-gradient probe needs it ("affine"), and with `pull` its form is the one that
+    kernels compute; a client at the anchor with zero memory and
     a zero broadcast follows its raw gradient ("neutral"); a learning rate of zero
     leaves everything finite.
     """
@@ -129,10 +130,19 @@ def check_correction(part: Correction) -> None:
         )
         if not torch.allclose(mixed, 3.0 * one - 2.0 * two, rtol=1e-10, atol=1e-12):
             raise fault(part, "correct gradients by an affine map, or effective steps have no meaning")
+    if part.pull is not None:
+        nothing = torch.zeros_like(gradient)
+        steady = gradient + part.pull * local + part.correct(nothing, nothing, anchor, own, shared)
+        if not torch.allclose(
+            part.correct(gradient, local, anchor, own, shared), steady, rtol=1e-10, atol=1e-12
+        ):
+            raise fault(
+                part, "add pull * (local - anchor) and a vector that stays the same in all local steps"
+            )
     if is_bound(part, "neutral"):
-        nothing = {name: torch.zeros_like(row) for name, row in own.items()}
+        forgotten = {name: torch.zeros_like(row) for name, row in own.items()}
         silence = {name: torch.zeros_like(vector) for name, vector in shared.items()}
-        if not torch.equal(part.correct(gradient, anchor, anchor, nothing, silence), gradient):
+        if not torch.equal(part.correct(gradient, anchor, anchor, forgotten, silence), gradient):
             raise fault(part, "return the raw gradient while memory and broadcast are zero")
     _check_share(part, shared, own)
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from fairlead.clients.data import ClientData
-from fairlead.corrections.drift import Proximal
 from fairlead.errors import EngineError, FairleadError, MemoryBudgetError
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.descent import SGD
@@ -384,23 +383,72 @@ class AsyncEngine(Engine, ABC):
 
 
 class PlainSGD(NamedTuple):
-    """y ← y − η (g + λ y + μ (y − anchor))."""
+    """y ← y − η (g + λ y + μ (y − anchor) + s)."""
 
     weight_decay: float
     """λ."""
     mu: float
     """μ."""
+    shifted: bool
+    """Whether there is an s, a vector of each client that stays the same in all its local steps."""
+
+    @property
+    def kept(self) -> float:
+        """λ + μ: the factor of y."""
+        return self.weight_decay + self.mu
 
 
-NOT_SGD_ONLY = "the solver is more than plain SGD with weight decay and Proximal"
+NOT_SGD_ONLY = "the solver is more than SGD without momentum with weight decay and steady corrections"
 
 
 def sgd_only(solver: LocalSolver) -> PlainSGD | None:
-    """The steps of SGD without momentum and clipping, with no correction but `Proximal`; None for any other solver."""
+    """The steps of SGD without momentum and clipping whose corrections all are steady; None for any other solver."""
     optimizer, corrections = solver.optimizer, solver.step_corrections
-    penalties = [correction.mu for correction in corrections if type(correction) is Proximal]
+    pulls = [correction.pull for correction in corrections if correction.pull is not None]
     if type(optimizer) is not SGD or optimizer.momentum or solver.clip is not None:
         return None
-    if len(penalties) < len(corrections):
+    if len(pulls) < len(corrections):
         return None
-    return PlainSGD(float(optimizer.weight_decay), float(sum(penalties)))
+    return PlainSGD(float(optimizer.weight_decay), float(sum(pulls)), bool(solver.step_memory))
+
+
+NOT_UNSHIFTED = "the solver is more than plain SGD with weight decay and Proximal"
+
+
+def unshifted(solver: LocalSolver) -> bool:
+    """Whether steps are those of `sgd_only` without s, which kernels of GPUs take."""
+    descent = sgd_only(solver)
+    return descent is not None and not descent.shifted
+
+
+def constant_terms(jobs: LocalJobs) -> Tensor:
+    """What steps add to g + (λ + μ) y: s − μ·anchor, (m, d), or (d,) if it is the same for all; for `sgd_only`."""
+    term = torch.zeros_like(jobs.anchor)
+    for correction in jobs.steps.solver.step_corrections:
+        # Of no gradient at the origin.
+        term = correction.correct(term, torch.zeros_like(jobs.anchor), jobs.anchor, jobs.memory, jobs.shared)
+    return term
+
+
+class FlatBatches(NamedTuple):
+    """The batches of all jobs in one piece: step k of job j has `rows[starts[j] + k·sizes[j]:][:sizes[j]]`."""
+
+    rows: Tensor
+    """Row numbers, -1 for padding."""
+    starts: Tensor
+    """(m,)."""
+    sizes: Tensor
+    """(m,), padding included."""
+    num_steps: Tensor
+    """(m,)."""
+
+
+def flat_batches(jobs: LocalJobs) -> FlatBatches:
+    batches = jobs.steps.batches
+    counts = torch.tensor([own.numel() for own in batches])
+    return FlatBatches(
+        torch.cat([own.flatten() for own in batches]),
+        counts.cumsum(0) - counts,
+        torch.tensor([own.shape[1] for own in batches]),
+        torch.tensor(jobs.steps.num_steps),
+    )

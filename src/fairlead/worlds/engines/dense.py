@@ -1,6 +1,6 @@
 """Closed-form gradients of plain stacks of dense layers, for many clients at once and without autograd."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
@@ -11,15 +11,17 @@ from torch import Tensor, nn
 
 from fairlead.local_solver import LocalSolver
 from fairlead.models.augmentation import InputPipeline
+from fairlead.parameters import FlatModule
 from fairlead.task import cross_entropy, squared_error
 from fairlead.worlds.engines.base import (
-    NOT_SGD_ONLY,
+    NOT_UNSHIFTED,
     LaneBatch,
     LaneGradient,
     LanePath,
     LocalJobs,
     Objective,
     sgd_only,
+    unshifted,
 )
 
 if TYPE_CHECKING:
@@ -71,8 +73,8 @@ class MlpTriton(ClosedForm):
             return f"the model has more than {_MOST_CLASSES} classes"
         if inputs.dtype not in (torch.float32, torch.uint8):
             return "the examples are neither float32 numbers nor bytes"
-        if jobs is not None and sgd_only(jobs.steps.solver) is None:
-            return NOT_SGD_ONLY
+        if jobs is not None and not unshifted(jobs.steps.solver):
+            return NOT_UNSHIFTED
         if not inputs.is_cuda or not inputs.is_contiguous() or not targets.is_contiguous():
             return "the examples do not lie in one piece on a CUDA device"
         return None
@@ -134,16 +136,27 @@ def dense_stack(objective: Objective) -> "tuple[Affine | Activation, ...] | None
     if found is None or _loss_of(objective) is None or rounded or not precise:
         return None
     layers: list[Affine | Activation] = []
-    pieces = iter(slice(*ends) for ends in pairwise([0, *accumulate(objective.model.sizes)]))
+    affine = iter(affine_layers(objective.model, found))
     for layer in found:
         if isinstance(layer, nn.Linear):
-            weight, bias = next(pieces), None if layer.bias is None else next(pieces)
-            layers.append(Affine(weight, bias, layer.out_features, layer.in_features))
+            layers.append(next(affine))
         elif type(layer) in _ACTIVATIONS:
             layers.append(_ACTIVATIONS[type(layer)])
         elif type(layer) is not nn.Identity:
             return None
     return tuple(layers)
+
+
+def affine_layers(model: FlatModule, layers: Iterable[nn.Module]) -> "list[Affine]":
+    """The linear ones of `dense_layers`."""
+    pieces = iter(slice(*ends) for ends in pairwise([0, *accumulate(model.sizes)]))
+    return [
+        Affine(
+            next(pieces), None if layer.bias is None else next(pieces), layer.out_features, layer.in_features
+        )
+        for layer in layers
+        if isinstance(layer, nn.Linear)
+    ]
 
 
 DenseLoss = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -8,7 +8,14 @@ from torch import Tensor
 
 from fairlead.local_solver import LocalState
 from fairlead.task import cross_entropy
-from fairlead.worlds.engines.base import LocalJobs, LocalReturns, Objective, WholePath, sgd_only
+from fairlead.worlds.engines.base import (
+    LocalJobs,
+    LocalReturns,
+    Objective,
+    WholePath,
+    constant_terms,
+    sgd_only,
+)
 from fairlead.worlds.engines.dense import NOT_DENSE, Activation, Affine, dense_stack
 from fairlead.worlds.engines.loop import Workers, heavy_steps
 
@@ -110,6 +117,9 @@ class _DenseWork:
         assert stack is not None
         self._objective, self._jobs, self._stack = objective, jobs, stack
         self._plain = sgd_only(jobs.steps.solver)
+        self._terms = (
+            constant_terms(jobs) if self._plain and (self._plain.mu or self._plain.shifted) else None
+        )
         self._first = next(place for place, layer in enumerate(stack) if isinstance(layer, Affine))
         self._lrs, self._lr_rows = jobs.steps.step_lrs.tolist(), jobs.steps.step_lrs.to(jobs.anchor)[:, None]
         self._classifies = objective.loss is cross_entropy
@@ -126,6 +136,7 @@ class _DenseWork:
         local = self.delta[job].copy_(start.local)
         state = LocalState(local, {name: rows.clone() for name, rows in start.optimizer.items()}, memory)
         gradient = torch.empty_like(local) if plain is None else local
+        term = None if self._terms is None else self._terms.expand(len(jobs), -1)[job]
         layers = [_of_client(layer, local, gradient) for layer in self._stack]
         for chunk in self._chunks(job):
             outputs = []
@@ -135,10 +146,9 @@ class _DenseWork:
                     outputs.append(self._step(layers, batch, 0.0, 1 / size))
                     jobs.steps.solver.step_(state, gradient, jobs.anchor, jobs.shared, self._lr_rows[step])
                     continue
-                kept = 1 - lr * (plain.weight_decay + plain.mu)
-                outputs.append(self._step(layers, batch, kept, -lr / size))
-                if plain.mu:
-                    local.add_(jobs.anchor, alpha=lr * plain.mu)
+                outputs.append(self._step(layers, batch, 1 - lr * plain.kept, -lr / size))
+                if term is not None:
+                    local.add_(term, alpha=-lr)
             losses = self._objective.loss(torch.cat(outputs, 1).mT, chunk.targets)
             self.loss[job] += losses.dot(chunk.shares)
         torch.sub(jobs.steps.solver.position(state), jobs.anchor, out=local)

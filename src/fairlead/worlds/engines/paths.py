@@ -7,17 +7,18 @@ from typing import Literal
 from fairlead.worlds.engines.base import Engine, LanePath, LocalJobs, LocalReturns, Objective, Path, WholePath
 from fairlead.worlds.engines.dense import ClosedForm, MlpTriton, dense_layers
 from fairlead.worlds.engines.dense_cpu import DenseCpu
+from fairlead.worlds.engines.dense_numba import DenseNumba
 from fairlead.worlds.engines.lane_gradients import STACKED, Branches
 from fairlead.worlds.engines.lanes import LaneBlock, LaneSchedule, pack
 from fairlead.worlds.engines.loop import LoopEngine, heavy_steps, on_cores
-from fairlead.worlds.engines.softmax_kernels import SoftmaxNumba, SoftmaxTriton
+from fairlead.worlds.engines.softmax_kernels import SoftmaxTriton
 
 Backend = Literal["stacked", "branches"]
 """Whether lanes share batched products, or each has a forward and backward pass of its own."""
 
 
 PATHS: tuple[Path, ...] = (
-    SoftmaxNumba(),
+    DenseNumba(),
     SoftmaxTriton(),
     DenseCpu(),
     MlpTriton(),

@@ -25,19 +25,19 @@ def fits(width: int, num_classes: int, device: torch.device) -> bool:
 def run_on_gpu(work: LinearWork) -> tuple[Tensor, Tensor]:
     """Displacements (m, d) and mean losses (m,) of all jobs, in float32 without TF32."""
     device, width = work.anchor.device, work.inputs.shape[1]
-    delta = work.anchor.new_empty((len(work.num_steps), len(work.anchor)))
-    loss = work.anchor.new_empty(len(work.num_steps))
+    batches, num_jobs = work.batches, len(work.batches.num_steps)
+    delta, loss = work.anchor.new_empty((num_jobs, len(work.anchor))), work.anchor.new_empty(num_jobs)
     length, classes = padded(width), padded(work.num_classes)
     with torch.cuda.device_of(work.anchor):  # type: ignore[no-untyped-call]
-        _kernel[(len(work.num_steps),)](
-            *(work.inputs.contiguous(), work.targets, work.rows.to(device), work.starts.to(device)),
-            *(work.batch_sizes.to(device, torch.int32), work.num_steps.to(device, torch.int32)),
+        _kernel[(num_jobs,)](
+            *(work.inputs.contiguous(), work.targets, batches.rows.to(device), batches.starts.to(device)),
+            *(batches.sizes.to(device, torch.int32), batches.num_steps.to(device, torch.int32)),
             *(work.lrs.to(work.anchor), work.anchor.contiguous(), delta, loss),
             *(len(work.anchor), width, work.num_classes, work.input_scale, work.weight_decay, work.mu),
             BIASED=len(work.anchor) > width * work.num_classes,
             SCALED=work.input_scale != 1,
             PROXIMAL=work.mu != 0,
-            CHUNK=min(padded(int(work.batch_sizes.max())), _most_examples(length)),
+            CHUNK=min(padded(int(batches.sizes.max())), _most_examples(length)),
             CLASSES=classes,
             WIDTH=length,
             num_warps=4 if length <= 64 else 8,

@@ -1,4 +1,4 @@
-"""One kernel for all local steps of softmax regression: the loop engine's numbers, or nothing at all."""
+"""Kernels for all local steps of small dense models: the loop engine's numbers, or nothing at all."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from torch.nn import functional as F
 import fairlead as fl
 from fairlead.models.augmentation import Augmentation, InputPipeline
 from fairlead.parameters import FlatModule
-from fairlead.task import PerExample, cross_entropy
-from fairlead.worlds.engines import softmax_kernels as kernel_numba
+from fairlead.task import PerExample, cross_entropy, squared_error
+from fairlead.worlds.engines import dense_numba
 from fairlead.worlds.engines.base import LocalJobs, LocalSteps, Objective
+from fairlead.worlds.engines.dense_cpu import DenseCpu
+from fairlead.worlds.engines.dense_numba import DenseNumba
 from fairlead.worlds.engines.loop import LoopEngine
 from fairlead.worlds.engines.paths import BatchedEngine
-from fairlead.worlds.engines.softmax_kernels import SoftmaxNumba, SoftmaxTriton
+from fairlead.worlds.engines.softmax_kernels import SoftmaxTriton
 from fairlead.worlds.executor import draw_batches
 
 SIZES, STEPS = (7, 1, 4, 30, 3), (5, 3, 6, 4, 1)
 PLAIN = fl.LocalSolver(fl.SGD(0.3), batch_size=3)
 
 
-def kernel(device: torch.device) -> SoftmaxNumba | SoftmaxTriton:
-    return SoftmaxTriton() if device.type == "cuda" else SoftmaxNumba()
+def kernel(device: torch.device) -> DenseNumba | SoftmaxTriton:
+    return SoftmaxTriton() if device.type == "cuda" else DenseNumba()
 
 
 def precisions(device: torch.device) -> dict[torch.dtype, float]:
@@ -64,6 +66,13 @@ def jobs_of(objective: Objective, solver: fl.LocalSolver, batch_size: int = 3) -
         draw_batches(first, size, steps, min(batch_size, size), key.fold(client))
         for client, (first, size, steps) in enumerate(zip(offsets, SIZES, STEPS, strict=False))
     ]
+    dims = solver.memory_dims(len(like), 0)
+    shared = {name: torch.zeros_like(like) for c in solver.corrections for name in c.shared_names}
+    remembered = {
+        **{name: (len(SIZES), dim) for name, dim in dims.items()},
+        **dict.fromkeys(shared, like.shape),
+    }
+    drawn = {name: 0.1 * torch.randn(shape, generator=draw).to(like) for name, shape in remembered.items()}
     return LocalJobs(
         clients=range(len(SIZES)),
         steps=LocalSteps(
@@ -74,8 +83,8 @@ def jobs_of(objective: Objective, solver: fl.LocalSolver, batch_size: int = 3) -
         ),
         anchor=anchor,
         buffers=objective.model.initial_buffers(),
-        shared={},
-        memory={},
+        shared={name: drawn[name] for name in shared},
+        memory={name: drawn[name] for name in dims},
     )
 
 
@@ -110,6 +119,56 @@ def test_solvers_and_batch_sizes(solver: fl.LocalSolver, batch_size: int, device
     for dtype, tolerance in precisions(device).items():
         objective = problem(device, dtype)
         assert_as_the_loop(objective, jobs_of(objective, solver, batch_size), tolerance)
+
+
+STEADY = {
+    "control variates": (fl.ControlVariates(),),
+    "dynamic regularizer": (fl.DynamicRegularizer(0.3),),
+    "VRL-SGD and proximal": (fl.VRLSGD(), fl.Proximal(0.2)),
+}
+
+
+@pytest.mark.parametrize("corrections", STEADY.values(), ids=STEADY.keys())
+def test_corrections_that_stay_the_same_in_all_steps(corrections: tuple[fl.Correction, ...]) -> None:
+    """`DenseCpu` adds them to its plain steps too."""
+    solver = fl.LocalSolver(fl.SGD(0.3, weight_decay=0.1), corrections=corrections, batch_size=3)
+    cpu = torch.device("cpu")
+    for dtype, tolerance in precisions(cpu).items():
+        objective = problem(cpu, dtype, nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3)))
+        jobs = jobs_of(objective, solver)
+        assert_as_the_loop(objective, jobs, tolerance)
+        other, wanted = DenseCpu().run(objective, jobs), LoopEngine().run(objective, jobs)
+        assert torch.allclose(other.delta, wanted.delta, rtol=tolerance, atol=tolerance)
+
+
+STACKS = {
+    "ReLU": nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)),
+    "tanh": nn.Sequential(nn.Linear(6, 20), nn.Tanh(), nn.Linear(20, 3, bias=False)),
+    "sigmoid": nn.Sequential(nn.Linear(6, 17, bias=False), nn.Identity(), nn.Sigmoid(), nn.Linear(17, 3)),
+    "three layers": nn.Sequential(
+        nn.Flatten(), nn.Linear(6, 33), nn.ReLU(), nn.Linear(33, 16), nn.Tanh(), nn.Linear(16, 3)
+    ),
+    "no activation": nn.Sequential(nn.Linear(6, 2), nn.Linear(2, 3)),
+}
+
+
+@pytest.mark.parametrize("model", STACKS.values(), ids=STACKS.keys())
+@pytest.mark.parametrize("loss", [cross_entropy, squared_error])
+def test_stacks_of_layers(model: nn.Sequential, loss: PerExample) -> None:
+    draw = torch.Generator().manual_seed(5)
+    targets = None if loss is cross_entropy else torch.randn(sum(SIZES), 3, generator=draw)
+    cpu = torch.device("cpu")
+    for dtype, tolerance in precisions(cpu).items():
+        objective = problem(cpu, dtype, model, targets=targets, loss=loss)
+        assert_as_the_loop(objective, jobs_of(objective, SOLVERS["both, rate by step"]), tolerance)
+
+
+def test_nan_stays() -> None:
+    """Behind a ReLU too."""
+    objective = problem(torch.device("cpu"), torch.float32, STACKS["ReLU"])
+    jobs = jobs_of(objective, PLAIN)
+    jobs.anchor[0] = torch.nan
+    assert DenseNumba().run(objective, jobs).loss.isnan().all()
 
 
 @pytest.mark.parametrize("width", [1, 6, 16, 33, 784])
@@ -185,9 +244,9 @@ def test_a_repetition_and_any_number_of_threads_give_the_same_bits(device: torch
         fl.LocalSolver(fl.SGD(0.3, momentum=0.5)),
         fl.LocalSolver(fl.SGD(0.3), clip=1.0),
         fl.LocalSolver(fl.Adam(0.3)),
-        fl.LocalSolver(fl.SGD(0.3), corrections=(fl.ControlVariates(),)),
+        fl.LocalSolver(fl.SGD(0.3), corrections=(fl.ClientMomentum(0.5),)),
     ],
-    ids=["momentum", "clipping", "Adam", "control variates"],
+    ids=["momentum", "clipping", "Adam", "client momentum"],
 )
 def test_other_solvers_are_left_to_the_engine(solver: fl.LocalSolver, device: torch.device) -> None:
     objective = problem(device, torch.float32)
@@ -199,7 +258,7 @@ def smoothed(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 OTHERS: dict[str, dict[str, Any]] = {
-    "two layers": {"model": nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 3))},
+    "other activation": {"model": nn.Sequential(nn.Linear(6, 4), nn.GELU(), nn.Linear(4, 3))},
     "activation": {"model": nn.Sequential(nn.Linear(6, 3), nn.Tanh())},
     "dropout": {"model": nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 3))},
     "loss": {"loss": smoothed},
@@ -225,8 +284,8 @@ def test_low_precision_and_no_jobs_are_left_to_the_engine(device: torch.device) 
 
 
 def test_numba_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_numba, "has_numba", lambda: False)
+    monkeypatch.setattr(dense_numba, "has_numba", lambda: False)
     objective = problem(torch.device("cpu"), torch.float32)
-    assert SoftmaxNumba().missing() == "Numba is not installed"
+    assert DenseNumba().missing() == "Numba is not installed"
     results = BatchedEngine().run(objective, jobs_of(objective, PLAIN))
     assert [(run.path, run.backend) for run in results.ran] == [("dense, client by client", "torch")]
