@@ -8,6 +8,7 @@ those of the docstrings of its parts.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from api_pages import GROUPS, in_markdown
+from benchmark import RESULTS, shown
 from equations import split_remark, typeset
 
 import fairlead as fl
@@ -33,6 +35,7 @@ from fairlead.reproductions.trained import TrainedTable
 NUM_CLIENTS, DIM = 7, 11
 """Of the federation that costs are counted in: no small number of vectors makes either."""
 OUTCOMES = load_outcomes(Path(__file__).parents[1] / "reproductions")
+CELLS = json.loads(RESULTS.read_text(encoding="utf-8"))["cells"]
 WHEN = tomllib.loads(Path(__file__).with_name("when_to_use.toml").read_text(encoding="utf-8"))
 
 
@@ -156,7 +159,8 @@ def _page(method: Method) -> str:
         _code(method),
         "## Its parts",
         *(_part(part) for part in _parts(algorithm)),
-        *_measured(method),
+        *_benchmark(method),
+        *_reproduced(method),
         "## Papers",
         "\n".join(f"- {reference(key)}" for key in method.references),
     ]
@@ -179,7 +183,10 @@ def _round(algorithm: fl.Algorithm) -> Iterator[str]:
     yield "**2. Each sampled client starts from the global model and takes local steps**, one per batch D."
     start = "" if any(isinstance(each, fl.StaleStart) for each in solver.corrections) else "y ← x\n"
     yield typeset(f"{start}g = ∇F_i(y; D)")
+    compressed = [each for each in solver.corrections if isinstance(each, fl.CompressedUpdate)]
     for correction in solver.corrections:
+        if correction in compressed:
+            continue
         yield _step(correction)
         lines = [line for block in _equations(type(correction)) for line in block.splitlines()]
         if 0 < sum("g ←" in line for line in lines) < len(lines) and not isinstance(
@@ -188,15 +195,18 @@ def _round(algorithm: fl.Algorithm) -> Iterator[str]:
             yield "The line for g holds in every step, the others after the last one."
     yield _step(solver.optimizer)
     if not any(isinstance(each, fl.OwnParameters | fl.StaleStart) for each in solver.corrections):
-        yield "It sends the change of its parameters:"
+        yield f"{'This is' if compressed else 'It sends'} the change of its parameters:"
         yield typeset("Δ_i = y_i − x")
+    yield from map(_step, compressed)
     yield "**3. The server combines the updates that arrive.** " + _step(algorithm.aggregator)
+    yield from (_step(each) for each in algorithm.transforms if each.stage == "aggregate")
     server = algorithm.server
     yield "**4. The server updates the model.**"
     if _is_plain(server):
         yield typeset("x ← x + d" if server.lr == 1 else "x ← x + η d")
     else:
         yield "In these equations y is the global model x, and g = −d. " + _step(server)
+    yield from (_step(each) for each in algorithm.transforms if each.stage == "step")
     if solver.personal:
         yield "**Each client then trains a model of its own**, which it uses instead of the global one."
         for part in (*solver.personal.corrections, solver.personal.optimizer):
@@ -279,7 +289,8 @@ def _parts(algorithm: fl.Algorithm) -> list[type[Component]]:
         part for each in (solver, solver.personal) if each for part in (*each.corrections, each.optimizer)
     ]
     inner = getattr(algorithm.aggregator, "inner", None)
-    parts = (algorithm.sampler, *local, algorithm.aggregator, *([inner] if inner else []), algorithm.server)
+    server = (algorithm.aggregator, *([inner] if inner else []), *algorithm.transforms, algorithm.server)
+    parts = (algorithm.sampler, *local, *server)
     return list(dict.fromkeys(type(part) for part in parts if not _is_plain(part)))
 
 
@@ -309,7 +320,25 @@ def _equations(part: type) -> list[str]:
     return [inspect.cleandoc(text) for text in paragraphs if _is_equation(text)]
 
 
-def _measured(method: Method) -> Iterator[str]:
+def _benchmark(method: Method) -> Iterator[str]:
+    """Its figures in the cells of the quick benchmark, beside FedAvg's."""
+    lines = [
+        f"| `{cell['cell']}` | {shown(each)} | {shown(cell['methods'][0])} |"
+        for cell in CELLS
+        for each in cell["methods"]
+        if each["method"] == method.name
+    ]
+    if lines:
+        yield "## In the benchmark"
+        yield (
+            "Accuracy in percent in the cells of [the quick benchmark](../benchmark.md), every method tuned over the "
+            "same budget, with half the 95 % interval over three seeds. Bold marks the best and those within noise of "
+            "it; *better* and *worse* than FedAvg are beyond noise."
+        )
+        yield "\n".join(["| cell | here | FedAvg |", "|---|---|---|", *lines])
+
+
+def _reproduced(method: Method) -> Iterator[str]:
     """Its figures in tables of papers that were run here, beside FedAvg's and the published ones."""
     lines = []
     for name, scale in sorted({(outcome.name, outcome.scale) for outcome in OUTCOMES}):
@@ -328,7 +357,7 @@ def _measured(method: Method) -> Iterator[str]:
                 cells = (f"`{name}` ({scale})", row, column, _figure(figure), _figure(average), published)
                 lines.append(f"| {' | '.join(cells)} |")
     if lines:
-        yield "## Measured"
+        yield "## In reproductions"
         yield (
             "From [the reproductions](../reproductions.md), with half the 95 % interval over seeds. A row of another "
             "name has other arguments."

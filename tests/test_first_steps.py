@@ -74,6 +74,7 @@ def test_the_trained_model_can_be_taken_out() -> None:
 def test_data_print_short() -> None:
     data = fl.Digits(num_clients=3).load(fl.Key.from_seed(0))
     assert repr(data.train) == "ClientData(3 clients, 1438 examples of shape (8, 8))"
+    assert repr(data.test) == "ClientData(1 client, 359 examples of shape (8, 8))"
     assert len(repr(data)) < 300
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import fairlead as fl
 from fairlead.randomness import Key
 
 KEY = Key.from_seed(0)
@@ -99,3 +100,11 @@ def test_the_seed_for_torch_is_a_valid_one() -> None:
     assert len(set(seeds)) == 100
     assert all(0 <= seed < 2**63 for seed in seeds)
     torch.Generator().manual_seed(seeds[0])
+
+
+@pytest.mark.parametrize("seed", ["1", 1.5, None])
+def test_data_are_drawn_from_a_whole_number_or_a_key(seed: Any) -> None:
+    digits = fl.Digits(3, fl.IidPartitioner())
+    assert torch.equal(digits.load(1).train.inputs, digits.load(Key.from_seed(1)).train.inputs)
+    with pytest.raises(fl.errors.FieldError, match=r"A seed must be a whole number or a Key, got"):
+        digits.load(seed)

@@ -103,6 +103,7 @@ def short(value: object) -> str:
         return "a number of thousands of digits"
     except RecursionError:
         return "tables or lists inside each other without end"
+    written = " ".join(written.split()) if "\n" in written else written
     return written if len(written) <= _SHOWN_AT_MOST else written[: _SHOWN_AT_MOST - 3] + "..."
 
 

@@ -101,10 +101,11 @@ class FlatModule:
 
         for pattern in patterns:
             if not any(fits(name, pattern) for name in self.names):
+                lacking = ", of which this model has none" if pattern == "normalization" else ""
                 known = f"{', '.join(self.names[:8])}{', ...' if len(self.names) > 8 else ''}"
                 raise FieldError(
                     "OwnParameters.parameters must be 'head', 'normalization' or names of the model's parameters "
-                    f"({known}), got {short(pattern)}."
+                    f"({known}), got {short(pattern)}{lacking}."
                 )
             if pattern == "head" and all(fits(name, pattern) for name in self.names):
                 raise FieldError(

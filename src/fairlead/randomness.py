@@ -21,6 +21,8 @@ from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
+from fairlead.errors import FieldError, short
+
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
@@ -44,6 +46,8 @@ class Key:
     @staticmethod
     def of(key: Key | int) -> Key:
         """A key as it is, or the key of a seed."""
+        if not isinstance(key, Key) and not hasattr(key, "__index__"):
+            raise FieldError(f"A seed must be a whole number or a Key, got {short(key)}.")
         return key if isinstance(key, Key) else Key.from_seed(key)
 
     def fold(self, *path: int | str) -> Key:

@@ -87,19 +87,17 @@ def label(client: int, names: ClientNames | None) -> str:
 
 LEAST_DIVERGENCE = 1e-9
 """A smaller χ² is a rounding error of 0."""
-_NAMED = 5
-"""Clients that a sentence names one by one, at most."""
 
 
-def listed(clients: Sequence[object]) -> str:
-    """`none`, `3`, `3 and 7`, or the first few and how many more there are."""
+def listed(clients: Sequence[object], most: int = 5) -> str:
+    """`none`, `3`, `3 and 7`, or the first few, `most`, and how many more there are."""
     if not clients:
         return "none"
     if len(clients) == 1:
         return str(clients[0])
-    if len(clients) <= _NAMED:
+    if len(clients) <= most:
         return f"{', '.join(map(str, clients[:-1]))} and {clients[-1]}"
-    return f"{', '.join(map(str, clients[:_NAMED]))} and {len(clients) - _NAMED} more"
+    return f"{', '.join(map(str, clients[:most]))} and {len(clients) - most} more"
 
 
 def of_clients(clients: Sequence[object]) -> str:

@@ -112,5 +112,10 @@ def test_gaps_that_cannot_be_imputed_are_refused(write: Callable[[str], str]) ->
         FieldError, match=r"CsvTable\.missing must be one of 'refuse', 'drop', 'median', 'mode'"
     ):
         source("t.csv", "mean")
+    rows = "site,age,pressure,ill\n" + "a,,2,0\na,old,2,1\nb,old,2,0\nb,young,2,1\na,young,2,1\n"
+    with pytest.raises(
+        DataError, match=r"line 3, column 'age': 'old' is not a finite number: .* repeats 2 words"
+    ):
+        source(write(rows), "flag").pool()
     with pytest.raises(ClashError, match="imputes numbers, but tokens makes ids of texts"):
         source("t.csv", "median", tokens=fl.ByteTokens(length=8))

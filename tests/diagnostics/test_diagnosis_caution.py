@@ -33,6 +33,21 @@ def test_a_tiny_gain_is_said_not_to_matter() -> None:
     assert found.advice.python is None
 
 
+def test_fedavg_is_said_to_be_enough_for_a_correcting_method_too() -> None:
+    """Clients that are alike: FedNova corrects nothing that matters, and no other method is proposed."""
+    alike = fl.Experiment(
+        fl.Digits(20, fl.IidPartitioner()),
+        fl.presets.fednova(lr=0.1, cohort_size=10),
+        rounds=50,
+        work=fl.RandomEpochs(1, 5),
+        link=fl.UniformBernoulliLink(0.0, 0.5),
+    )
+    advice = fl.diagnose(alike, rounds=6, quick=True).advice
+    assert (advice.preset, advice.decision) == ("fedavg", "keep")
+    assert advice.reason.endswith("plain averaging is enough (fedavg).")
+    assert advice.alternatives == ()
+
+
 def test_theory_for_large_cohorts_is_trusted_less_where_they_are_small() -> None:
     crowd = fl.Experiment(
         fl.Quadratics(num_clients=400),

@@ -96,6 +96,26 @@ def test_every_method_has_a_page_with_its_costs_and_typeset_equations(site: Path
         in scaffold
     )
     assert 'alttext="d = Σ_R p̂_i Δ_i, p̂_i = importance_i/Σ_R importance_j"' in scaffold
+    fedexp = (site / "methods" / "fedexp.html").read_text(encoding="utf-8")
+    assert 'alttext="d ← η_g d, η_g = max(1, Σ_R p̂_i‖Δ_i‖² / (2(‖Σ_R p̂_i Δ_i‖² + ε)))"' in fedexp
+    assert '<h3 id="Extrapolation">' in fedexp
+    compressed = (site / "methods" / "fedavg_compressed.html").read_text(encoding="utf-8")
+    assert (
+        0 < compressed.index('alttext="Δ_i = y_i − x"') < compressed.index('alttext="p = Δ_i + e_i, upload q')
+    )
+    assert "It sends the change" not in compressed
+
+
+def test_a_method_has_its_cells_of_the_benchmark(site: Path) -> None:
+    """Those of docs/benchmark.md, in its order of cells."""
+    table = (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
+    (mlp, synthetic) = re.findall(r"^\| `scaffold` \| (\*\*.*) \|$", table, flags=re.MULTILINE)
+    expected = [cell.replace("*", "") for row in (mlp, synthetic) for cell in row.split(" | ")]
+    page = re.sub("</?strong>", "", (site / "methods" / "scaffold.html").read_text(encoding="utf-8"))
+    rows = re.findall(r"<tr>\s*<td><code>(\S+/\S+)</code></td>\s*<td>(.*?)</td>\s*<td>(.*?)</td>", page)
+    assert [here for cell, here, _ in rows][: len(expected)] == expected
+    assert rows[0][0] == "digits-mlp/data"
+    assert rows[0][2] == "92.3 ± 7.4"
 
 
 def test_equations_have_the_structure_that_is_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,10 +87,30 @@ def test_presets_are_named_and_take_the_client_side() -> None:
     }
     assert [method.name for method in named] == list(given)
     assert [method.federation.algorithm for method in named] == list(given.values())
+    taken = "optimizer SGD, lr 0.1, steps 2, batch_size 32, cohort_size all from the spec."
+    assert f"fedavg, fednova and fedprox:mu=0.5 take {taken}" in str(named)
     with pytest.raises(fl.errors.FieldError, match="Every method must be listed once"):
         fl.compare(EXPERIMENT, ["fedavg", "fedavg"])
     with pytest.raises(fl.errors.FieldError, match="Did you mean 'fednova'"):
         fl.compare(EXPERIMENT, ["fednov"])
+
+
+def test_an_own_algorithm_is_compared_with_named_presets() -> None:
+    """As on the command line, where the spec's own algorithm is a row beside presets."""
+    own = replace(METHODS["FedAvg"], server=fl.SGD(0.3))
+    experiment = replace(EXPERIMENT, rounds=1, algorithm=own)
+    found = fl.compare(experiment, {"mine": own, "plain": "fedavg"})
+    assert [method.federation.algorithm for method in found] == [own, METHODS["FedAvg"]]
+    assert "plain takes optimizer SGD, lr 0.1, steps 2" in str(found)
+    for wrong in ([own], {"mine": 3}):
+        with pytest.raises(fl.errors.FieldError, match=r"compare\.methods must be a list of presets"):
+            fl.compare(experiment, wrong)  # type: ignore[arg-type]
+
+
+def test_a_compared_method_is_shown_in_one_line(comparison: fl.ComparedMethods) -> None:
+    method = comparison["FedNova"]
+    assert repr(method) == f"<ComparedMethod FedNova: {method.standing()}>"
+    assert repr(method.summary) == "<Summary of FedAvg, FedNova, <b> by accuracy>"
 
 
 def test_bars_are_shown_on_request(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -157,6 +177,7 @@ def test_every_result_has_a_short_repr_and_a_table_in_html(shown: dict[str, Disp
     tree = ElementTree.fromstring(html.replace("&nbsp;", " "))
     assert tree.tag == "div"
     assert "<b>:" not in html
+    assert all(cell.text for cell in tree.findall(".//th"))
     curves = tree.findall(".//path[@class='line']")
     assert bool(curves) == (kind in ("ComparedMethods", "Federation", "ConsistencyReport"))
 

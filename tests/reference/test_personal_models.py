@@ -241,7 +241,10 @@ def memory(state: ServerState) -> dict[str, Any]:
     ("build", "told"),
     [
         (lambda: fl.Federation(fl.presets.fedper(lr=0.1, own=("fc",)), network()), r"\(0.weight, .*got 'fc'"),
-        (lambda: fl.Federation(fl.presets.fedbn(lr=0.1), network()), "got 'normalization'"),
+        (
+            lambda: fl.Federation(fl.presets.fedbn(lr=0.1), network()),
+            "got 'normalization', of which this model has none",
+        ),
         (lambda: fl.OwnParameters(("",)), "must be a list of names of parameters"),
         (
             lambda: fl.LocalSolver(

@@ -147,7 +147,7 @@ def test_methods_that_a_study_has_not_begun_are_named() -> None:
     ]
     StudyFolder(Path("runs")).plan(planned)
     fabricate(Path("runs/fedavg-0"))
-    absence = "No run of fednova has started or can be read."
+    absence = "No run of fednova has a readable round."
     assert call("runs").stdout == (
         f"fedavg: 60.0 % accuracy over the last 10 % of rounds, 1 seed. {absence}\n"
         "2 runs of 2 methods are in runs/report.html\n1 of them did not finish; the page says why.\n"

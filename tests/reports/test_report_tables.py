@@ -147,6 +147,17 @@ def test_the_objective_has_a_difference_of_its_own(tmp_path: Path) -> None:
     assert titles[:5] == ["Seeds", "Last 10 %", "Difference", "Objective", "Objective difference"]
 
 
+def test_a_measure_of_the_final_model_has_one_column(tmp_path: Path) -> None:
+    """It has no rounds to average over, and the objective is not listed twice."""
+    for method, objective in (("fedavg", 0.5), ("fednova", 0.25)):
+        fabricate(tmp_path / method, Made(method, 0, objective=objective))
+    found = summarize_runs([tmp_path], metric="objective")
+    titles = [each.title for each in table(found, "results").columns]
+    assert titles[:3] == ["Seeds", "Objective", "Difference"]
+    assert not {"Last 10 %", "Final", "Best", "Objective difference"} & set(titles)
+    assert "averaged" not in table(found, "results").note
+
+
 def test_only_columns_that_are_there_are_explained(tmp_path: Path) -> None:
     fabricate(tmp_path / "timed" / "run", Made())
     fabricate(tmp_path / "plain" / "run", Made(seconds=None))

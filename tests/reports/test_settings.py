@@ -147,9 +147,7 @@ def fabricate_half(path: Path) -> Path:
 def test_a_setting_that_has_not_begun_is_told_on_the_page(tmp_path: Path) -> None:
     _, page = page_of(fabricate_half(tmp_path))
     (part,) = (each for each in page.all("section") if each.all("h2")[0].words() == "At a glance: un equal")
-    assert [each.words() for each in part.all("p")] == [
-        "No run of fedavg and fednova has started or can be read."
-    ]
+    assert [each.words() for each in part.all("p")] == ["No run of fedavg and fednova has a readable round."]
     links = [link for link in page.all("nav")[0].all("a") if link.words() == "un equal"]
     assert [link.attributes["href"] for link in links] == [f"#{part.attributes['id']}"]
 

@@ -12,6 +12,9 @@ from fabricated import Made, fabricate
 from fairlead.reports.tables import report_tables
 from fairlead.results import curves
 from fairlead.results.comparison import Summary, summarize_runs
+from fairlead.results.methods import MethodRuns, Study
+from fairlead.results.runs import ReportedRun
+from fairlead.results.sentences import recommendation
 
 RISING = tuple(place / 20 for place in range(20))
 """Accuracy 0 to 0.95 over 20 rounds."""
@@ -159,3 +162,40 @@ def test_runs_of_unequal_length_are_not_compared(tmp_path: Path) -> None:
     assert (fedavg.label, fednova.label) == ("fedavg", "fednova")
     assert fednova.value is not None
     assert fednova.difference is None
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "objective", "sentence"),
+    [
+        (
+            (0.6, 0.61),
+            0.5,
+            "use fednova: over 2 seeds its accuracy over the last 10 % of rounds is 10.5 ± 6.4 points higher.",
+        ),
+        (
+            (0.5, 0.7),
+            0.25,
+            "use fednova: over 2 seeds its objective is 0.255 ± 0.064 lower, and its accuracy over the last 10 % of "
+            "rounds is not worse.",
+        ),
+        ((0.5, 0.7), 0.5, "keep fedavg: over 2 seeds no other method is better in accuracy "),
+    ],
+)
+def test_the_advice_of_a_trial_states_the_gain(
+    tmp_path: Path, accuracies: tuple[float, float], objective: float, sentence: str
+) -> None:
+    """Gains of 0.1 and 0.11, and of 0 and 0.2: 12.706·std/√2 is 0.064 and 1.27. The objective gains 0.25 and 0.26."""
+    for seed, accuracy in enumerate(accuracies):
+        fabricate(tmp_path / f"fedavg-{seed}", Made("fedavg", seed, (0.5,), objective=0.5))
+        fabricate(
+            tmp_path / f"fednova-{seed}",
+            Made("fednova", seed, (accuracy,), objective=objective - 0.01 * seed),
+        )
+    assert recommendation(summarize_runs([tmp_path])).sentence.startswith(sentence)
+
+
+def test_all_methods_are_named_with_what_they_took_from_the_spec(tmp_path: Path) -> None:
+    labels = [f"fedprox:mu={place}" for place in range(7)]
+    runs = {label: (ReportedRun(label, tmp_path, from_spec={"lr": 0.1}),) for label in labels}
+    study = Study(tuple(MethodRuns(label, own) for label, own in runs.items()), (), ())
+    assert study.from_spec == f"{', '.join(labels[:-1])} and {labels[-1]} take lr 0.1 from the spec."

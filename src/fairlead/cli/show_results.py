@@ -212,9 +212,8 @@ def say_report(summaries: Sequence[Summary], page: Path | None) -> None:
 
 def say_notes(summaries: Sequence[Summary]) -> None:
     """What methods have from their spec, and which of them are the same."""
-    for note in dict.fromkeys(note for each in summaries for note in (each.study.from_spec, each.study.same)):
-        if note:
-            say(note)
+    for note in dict.fromkeys(note for each in summaries for note in each.study.notes):
+        say(note)
 
 
 def default_page(paths: list[Path]) -> Path:

@@ -159,12 +159,14 @@ class Columns:
         """A column of finite numbers, of features unless it is the target; NaN in `gaps` if they are allowed."""
         cells = self.single(column)
         values = _as_numbers(cells)
-        wrong = np.flatnonzero(~np.isfinite(values) & ~(gaps & _gaps(cells)))
+        filled = np.flatnonzero(~(gaps & _gaps(cells)))
+        wrong = filled[~np.isfinite(values[filled])]
         if len(wrong):
-            self.refuse_gaps((column,))
+            if not gaps:
+                self.refuse_gaps((column,))
             row = int(wrong[0])
             advice = _target_advice if target else _advice
-            hint = advice(cells, len(wrong)) if isinstance(cells[row], str) else ""
+            hint = advice(cells[filled], len(wrong)) if isinstance(cells[row], str) else ""
             raise DataError(f"{self.place(column, row)}: {_shown(cells[row])} is not a finite number{hint}.")
         return values
 

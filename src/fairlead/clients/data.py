@@ -15,7 +15,7 @@ from fairlead.clients.partitioners import shuffled_within
 from fairlead.component import WholeList
 from fairlead.errors import LARGEST, DataError, FieldError, field_error, is_number
 from fairlead.randomness import Key
-from fairlead.text import ClientNames, called, given_names, label
+from fairlead.text import ClientNames, called, counted, given_names, label
 
 ArrayLike = Any
 """A tensor, a NumPy array, or nested lists of numbers."""
@@ -230,7 +230,7 @@ class ClientData:
 
     def __repr__(self) -> str:
         examples = f"{len(self.inputs)} examples of shape {tuple(self.inputs.shape[1:])}"
-        return f"ClientData({self.num_clients} clients, {examples})"
+        return f"ClientData({counted(self.num_clients, 'client')}, {examples})"
 
     @property
     def num_clients(self) -> int:

@@ -200,7 +200,9 @@ def situation_of(evidence: Evidence) -> Situation:
 def _advice(evidence: Evidence, situation: Situation, rule: Rule, advised: PredictedMethod) -> Advice:
     expected, preset = _expected(evidence, advised), advised.preset
     because = f"{rule.why[:1].upper()}{rule.why[1:]}"
-    alternatives = tuple(name for name in same_cure(situation, preset) if fits_in(name, evidence))
+    # Where plain averaging is enough, nothing is to be corrected.
+    cures = () if preset == "fedavg" else same_cure(situation, preset)
+    alternatives = tuple(name for name in cures if fits_in(name, evidence))
     confidence, decision = _confidence(evidence, situation), _decision(evidence, situation, rule, expected)
     if decision == "keep":
         reason = _reason_to_keep(preset, because, evidence, expected)
@@ -254,7 +256,7 @@ def _slack(evidence: Evidence) -> float:
 def _reason_to_keep(preset: str, because: str, evidence: Evidence, expected: dict[str, Number]) -> str:
     now, then = expected["misplaced_now"] or 0.0, expected["misplaced_then"] or 0.0
     kept = f"Keep the present method, which misplaces {percent(now)} of the weight"
-    if now <= then + _NOTHING:
+    if now <= then + _NOTHING or preset == "fedavg":
         return f"{kept}. {because} ({preset})."
     return (
         f"{kept}: {preset} would misplace {percent(then)}, and a difference of {percent(_slack(evidence))} or less "

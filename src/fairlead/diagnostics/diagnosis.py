@@ -308,8 +308,8 @@ class Diagnosis(Displayed):
 
     def display(self) -> Display:
         advice = " ".join([self.advice.reason, *self.advice.remarks])
-        sure = [_sure(finding.confidence) for finding in self.findings]
-        table = {"finding": [finding.statement for finding in self.findings], "": sure}
+        sure = [_sure(finding.confidence, "") for finding in self.findings]
+        table = {"finding": [finding.statement for finding in self.findings], "confidence": sure}
         code = "" if self.advice.python is None else f"In Python: {self.advice.python}"
         return Display(self._title, tuple(filter(None, (advice, code))), table)
 
@@ -331,7 +331,7 @@ class Diagnosis(Displayed):
                 lines += ["", title]
                 lines += [f"- {finding.statement} [{_sure(finding.confidence)}]" for finding in told]
         advice = self.advice
-        sure = "" if advice.preset is None else f" [{_sure(advice.confidence, ' in the weights:')}]"
+        sure = "" if advice.preset is None else f" [{_sure(advice.confidence, 'confidence in the weights:')}]"
         lines += ["", "Advice", f"- {advice.reason}{sure}"]
         lines += [f"- {remark}" for remark in advice.remarks]
         if advice.alternatives:
@@ -345,5 +345,5 @@ class Diagnosis(Displayed):
         return "\n".join(lines)
 
 
-def _sure(confidence: Confidence, of: str = "") -> str:
-    return "not enough data" if confidence == "none" else f"confidence{of} {confidence}"
+def _sure(confidence: Confidence, what: str = "confidence") -> str:
+    return "not enough data" if confidence == "none" else f"{what} {confidence}".strip()

@@ -9,7 +9,7 @@ from pathlib import Path
 import tomli_w
 
 from fairlead.algorithm import Algorithm
-from fairlead.errors import ClashError, FairleadError, FieldError
+from fairlead.errors import ClashError, FairleadError, FieldError, short
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.spec import TomlTable, from_toml, load_experiment, read_table, to_toml
 from fairlead.experiments.study import (
@@ -108,14 +108,21 @@ def listed_methods(
 
 
 def methods_on(
-    experiment: Experiment, methods: Mapping[str, Algorithm] | Sequence[str], tune: Sequence[str] = ()
+    experiment: Experiment, methods: Mapping[str, Algorithm | str] | Sequence[str], tune: Sequence[str] = ()
 ) -> dict[str, ListedMethod]:
-    """The same for algorithms by name or a list of presets, on an experiment."""
-    if not isinstance(methods, Mapping):
-        return _over_grid(methods, tune, lambda text, more: _preset(text, more, experiment))
+    """The same for algorithms and presets by name, or a list of presets, on an experiment."""
+    allowed = (str, Algorithm) if isinstance(methods, Mapping) else str
+    for method in methods.values() if isinstance(methods, Mapping) else methods:
+        if not isinstance(method, allowed):
+            raise FieldError(
+                "compare.methods must be a list of presets, such as ['fedavg', 'fedprox:mu=0.1'], or a dictionary "
+                f"from names to algorithms and presets, got {short(method)} in it."
+            )
 
     def build(name: str, more: Sequence[str]) -> tuple[str, ListedMethod]:
-        algorithm = methods[name]
+        algorithm = methods[name] if isinstance(methods, Mapping) else name
+        if isinstance(algorithm, str):
+            return name, _preset(algorithm, more, experiment)
         if more:
             changes = [_place(value, algorithm) for value in more]
             algorithm = from_toml(Algorithm, to_toml(algorithm), changes)
@@ -248,7 +255,7 @@ def _listed(
     is_file = base.endswith(".toml")
     is_own = base == own_name(spec) or (is_file and Path(base).resolve() == Path(spec).resolve())
     if not is_own and not is_file:
-        return _preset(text, more, own)
+        return text, _preset(text, more, own)
     file, given = spec if is_own else base, _once([*values, *more])
     name, table = ":".join([own_name(file), *values]), read_table(file).get("algorithm")
     if given and isinstance(table, dict) and "preset" not in table:
@@ -259,7 +266,7 @@ def _listed(
     return name, ListedMethod(replace(own, algorithm=load_experiment(base, changes).algorithm), {})
 
 
-def _preset(text: str, more: Sequence[str], own: Experiment) -> tuple[str, ListedMethod]:
+def _preset(text: str, more: Sequence[str], own: Experiment) -> ListedMethod:
     """A preset with more values and the client side of an experiment's algorithm."""
     base, values = preset_and_values(text)
     given = _once([*values, *more])
@@ -267,7 +274,7 @@ def _preset(text: str, more: Sequence[str], own: Experiment) -> tuple[str, Liste
         if argument not in map(_first_name, given):
             raise FieldError(f"{base} needs {argument}: write {text}:{argument}=0.1.")
     algorithm, taken = on_client_side(base, own.algorithm, given)
-    return text, ListedMethod(replace(own, algorithm=algorithm), taken)
+    return ListedMethod(replace(own, algorithm=algorithm), taken)
 
 
 def _once(values: Sequence[str]) -> Sequence[str]:

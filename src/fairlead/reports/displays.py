@@ -24,7 +24,7 @@ def summary_display(summary: Summary) -> Display:
     # Other figures of the same metric follow in the report.
     for column in tables[0].columns[:_COLUMNS] if tables else ():
         table[column.title] = [f"{cell.text} {cell.detail}".strip() for cell in column.cells]
-    lines = (headline(summary), *standings(summary), *tunings(summary))
+    lines = (headline(summary), *standings(summary), *tunings(summary), *summary.study.notes)
     return Display("Comparison", lines, table, _charts(summary))
 
 

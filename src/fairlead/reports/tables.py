@@ -162,13 +162,16 @@ def tuned_table(summary: Summary) -> ReportTable:
 def _results_table(summary: Summary) -> ReportTable | None:
     """The measure and the objective of every method, and differences to the baseline."""
     measure, means = summary.measure, partial(_means, summary)
+    titles = {figure: (title.capitalize(), note) for figure, (title, _, note) in FIGURES.items()}
+    if measure.at_the_end:
+        titles = {measure.figure: (measure.quantity.title, "of the final model")}
     figures = {
-        figure: means(
-            title.capitalize(), measure.kind, partial(RunFigures.figure, figure=figure), note, measure.higher
-        )
-        for figure, (title, _, note) in FIGURES.items()
+        figure: means(title, measure.kind, partial(RunFigures.figure, figure=figure), note, measure.higher)
+        for figure, (title, note) in titles.items()
     }
-    objective = means("Objective", "number", lambda run: run.objective, "Σ ω F of the final model", False)
+    objective = None
+    if measure.metric != "objective":
+        objective = means("Objective", "number", lambda run: run.objective, "Σ ω F of the final model", False)
     columns = [
         ReportColumn("Seeds", "finished of all", tuple(map(_seeds, summary.methods))),
         figures.pop(measure.figure),
@@ -181,10 +184,8 @@ def _results_table(summary: Summary) -> ReportTable | None:
         *figures.values(),
         means("e-LUDD", "number", lambda run: run.eludd, "diversity of updates, mean of e-LUD over rounds"),
     ]
-    note = (
-        f"{measure.quantity.title}: mean over seeds ± half the 95 % interval, averaged over the evaluations in the "
-        "named rounds."
-    )
+    averaged = "" if measure.at_the_end else ", averaged over the evaluations in the named rounds"
+    note = f"{measure.quantity.title}: mean over seeds ± half the 95 % interval{averaged}."
     return _table(summary, "results", "Results", note, columns)
 
 

@@ -33,7 +33,7 @@ from fairlead.results.runs import ReportedRun, read_run
 from fairlead.results.sentences import describe_standing, objective_verdict, tunings
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ComparedMethod:
     """One algorithm of a comparison, after its last round."""
 
@@ -103,6 +103,9 @@ class ComparedMethod:
         """One sentence on the objective that the method optimized."""
         return objective_verdict(self.name, self.consistency, self.chance)
 
+    def __repr__(self) -> str:
+        return f"<ComparedMethod {self.name}: {self.standing()}>"
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ComparedMethods(Displayed, Sequence[ComparedMethod]):
@@ -162,7 +165,7 @@ class ComparedMethods(Displayed, Sequence[ComparedMethod]):
 
 def compare(
     experiment: Experiment,
-    methods: Mapping[str, Algorithm] | Sequence[str],
+    methods: Mapping[str, Algorithm | str] | Sequence[str],
     *,
     seeds: Sequence[int] | None = None,
     folder: str | PathLike[str] | None = None,
@@ -178,8 +181,8 @@ def compare(
 ) -> ComparedMethods:
     """Run each method instead of the experiment's own, for each of the `seeds` (the experiment's alone if None).
 
-    `methods` are algorithms by name, or presets such as "fedavg" and "fedprox:mu=0.1" with the client side of the
-    experiment's algorithm. The first is the baseline.
+    `methods` are presets such as "fedavg" and "fedprox:mu=0.1", with the client side of the experiment's algorithm, or
+    algorithms and presets by name: {"mine": experiment.algorithm, "FedAvg": "fedavg"}. The first is the baseline.
 
     Within a seed all share data, initial model, batches, work and links: only the method differs. Differences are
     paired by seed, with 95 % intervals. `metric` and `figure` say which number is compared, as in `fairlead compare`;
@@ -340,5 +343,6 @@ def _run_of(planned: PlannedRun, federation: Federation) -> ReportedRun:
         names=federation.world.population.names,
         held_out=client_facts(federation).held_out,
         summary=summarize_run(federation),
+        from_spec=planned.from_spec,
         detailed=True,
     )

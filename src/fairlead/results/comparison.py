@@ -108,7 +108,7 @@ class Tuning(NamedTuple):
         return found
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Summary:
     """All figures of the runs under one setting."""
 
@@ -122,6 +122,9 @@ class Summary:
     methods: tuple[MethodFigures, ...]
     tunings: tuple[Tuning, ...] = ()
     """The methods whose settings were tuned."""
+
+    def __repr__(self) -> str:
+        return f"<Summary of {', '.join(method.label for method in self.methods)} by {self.measure.metric}>"
 
     def titled(self, title: str) -> str:
         """A title that also names the setting."""

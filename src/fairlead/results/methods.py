@@ -106,7 +106,7 @@ class Study:
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """Labels of methods of which no run has started or can be read."""
+        """Labels of methods of which no run has a readable round."""
         # Methods of one name have more words in their labels, which no study knows.
         shown = {name for method in self.methods for name in (method.label, method.runs[0].label)}
         labels = dict.fromkeys(run.label for run in self.unusable if run.label not in shown)
@@ -121,7 +121,7 @@ class Study:
         """The method with the given label."""
         known = {method.label: method for method in self.methods}
         if label in self.absent:
-            raise FieldError(f"{label!r} is a method of which no run has started or can be read.")
+            raise FieldError(f"{label!r} is a method of which no run has a readable round.")
         require_name(label, known, "a method of these runs")
         return known[label]
 
@@ -161,14 +161,19 @@ class Study:
                 left = f"; not taken: {taken['not_taken']}" if "not_taken" in taken else ""
                 groups.setdefault(f"{what or 'nothing'} from the spec{left}", []).append(method.label)
         return " ".join(
-            f"{listed(found)} {'takes' if len(found) == 1 else 'take'} {what}."
+            f"{listed(found, len(found))} {'takes' if len(found) == 1 else 'take'} {what}."
             for what, found in groups.items()
         )
 
     @property
+    def notes(self) -> list[str]:
+        """What methods have from their spec, and which of them are the same."""
+        return [note for note in (self.from_spec, self.same) if note]
+
+    @property
     def absences(self) -> str:
         """A sentence on methods without any readable run; empty if there are none."""
-        return f"No run of {listed(self.absent)} has started or can be read." if self.absent else ""
+        return f"No run of {listed(self.absent)} has a readable round." if self.absent else ""
 
     def differing_conditions(self) -> tuple[str, ...]:
         """Fields other than the algorithm in which methods differ: their figures compare more than methods."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.results.comparison import Ranking, Standing, Summary, Tuning
-from fairlead.results.estimates import show, show_difference, show_estimate
+from fairlead.results.estimates import Estimate, NumberKind, show, show_difference, show_estimate
 from fairlead.results.figures import Measure, MethodFigures
 from fairlead.results.methods import MethodRuns
 from fairlead.text import counted, label, listed
@@ -188,7 +188,13 @@ def _by_objective(method: MethodFigures) -> str:
     """The size of the difference in the objective, with its interval."""
     found = method.objective_difference
     assert found is not None
-    return " ".join(show_estimate(abs(found.mean), found.half_width, "number"))
+    return _size(found, "number")
+
+
+def _size(difference: Estimate, kind: NumberKind) -> str:
+    """A difference without its sign, with its interval."""
+    parts = show_estimate(abs(difference.mean), difference.half_width, kind, sign=True)
+    return " ".join(parts).strip("+ ")
 
 
 def _unlearned(summary: Summary) -> str:
@@ -402,17 +408,15 @@ def recommendation(summary: Summary) -> Recommendation:
     over = f"over {counted(present.method.num_runs, 'seed')}"
     for method in summary.best_first:
         if summary.standing(method) == "better" and method.difference is not None:
-            gain = method.difference.text(measure.kind, sign=True)
-            return Recommendation(
-                method.label, f"use {method.label}: {over} its {measure.described} differs by {gain}."
-            )
+            size = f"{_size(method.difference, measure.kind)}{_unit(measure)}"
+            said = f"{over} its {measure.described} is {size} {'higher' if measure.higher else 'lower'}"
+            return Recommendation(method.label, f"use {method.label}: {said}.")
     for method in summary.best_first:
         if method is present or not method.both_complete:
             break
         found = method.objective_difference
         if found is not None and found.excludes_zero and found.mean < 0:
-            gain = found.text("number", sign=True)
-            said = f"{over} its objective differs by {gain}, and its {measure.described} is not worse"
+            said = f"{over} its objective is {_by_objective(method)} lower, and its {measure.described} is not worse"
             return Recommendation(method.label, f"use {method.label}: {said}.")
     said = f"{over} no other method is better in {measure.described} beyond noise."
     return Recommendation(present.label, f"keep {present.label}: {said}")
