@@ -23,6 +23,7 @@ from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.diagnostics.measurement import measured_consistency
 from fairlead.errors import FieldError, RunFolderError, is_integer
 from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.record_io import strict
 from fairlead.experiments.run_folder import RunFolder, load_agreement
 from fairlead.experiments.runner import Run, run_experiment
 from fairlead.experiments.spec import load_experiment
@@ -232,7 +233,7 @@ class _JsonLog(logging.FileHandler):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line = {"time": time, "level": record.levelname.lower(), "message": record.getMessage()}
-        return json.dumps(line | getattr(record, "facts", {}), ensure_ascii=False)
+        return json.dumps(strict(line | getattr(record, "facts", {})), ensure_ascii=False)
 
 
 @contextmanager
