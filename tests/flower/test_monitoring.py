@@ -120,7 +120,7 @@ def test_reasons_of_clients_make_no_series(tmp_path: Path) -> None:
     run = run_on_grid(grid, experiment(ALGORITHM, 2), build_model, tmp_path / "run", QUICK)
     conditions = run.federation.world.conditions(2, ALGORITHM.solver, run.federation.key)
     figures = ServerFigures(lambda: ServerNow(conditions, run.federation.consistency(), 2, 3))
-    figures.begin(run.federation.records)
+    figures.count(run.federation.records)
     assert read(figures.text)["fairlead_missing_total", "other"] == 2
     assert "thing" not in figures.text
 

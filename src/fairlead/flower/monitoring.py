@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from socket import AF_INET, AF_INET6
 from threading import Thread
 from time import time
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from fairlead import __version__
+from fairlead.checkpoint.durable_files import make_folder
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.errors import FieldError
 from fairlead.experiments.record_io import strict
@@ -52,32 +52,18 @@ class ServerFigures(Tracker):
         self._last: RoundRecord | None = None
         self._evaluation: dict[str, float] = {}
 
-    def begin(self, records: Iterable[RoundRecord]) -> None:
-        """Continue a run after these records."""
+    def count(self, records: Iterable[RoundRecord]) -> None:
+        """Count rounds, and write the text anew with the estimates and weights of now."""
         for record in records:
-            self._count(record)
-        self._publish()
-
-    def write(self, record: RoundRecord) -> None:
-        self._count(record)
-        self._publish()
-
-    def close(self, outcome: str) -> None:
-        """Nothing is left to do."""
-
-    def _count(self, record: RoundRecord) -> None:
-        self._counts.update(
-            rounds=1, empty=int(not record.arrived), up=record.bytes_up, down=record.bytes_down
-        )
-        self._asked.update(record.asked)
-        self._arrived.update(record.arrived)
-        self._reasons.update(str(r.reason) if r.reason in _REASONS else "other" for r in record.refused)
-        if record.evaluation is not None:
-            self._evaluation = {"loss": record.evaluation.loss, **record.evaluation.metrics}
-        self._last = record
-
-    def _publish(self) -> None:
-        """Write the text anew, with the estimates and weights of now."""
+            self._counts.update(
+                rounds=1, empty=int(not record.arrived), up=record.bytes_up, down=record.bytes_down
+            )
+            self._asked.update(record.asked)
+            self._arrived.update(record.arrived)
+            self._reasons.update(str(r.reason) if r.reason in _REASONS else "other" for r in record.refused)
+            if record.evaluation is not None:
+                self._evaluation = {"loss": record.evaluation.loss, **record.evaluation.metrics}
+            self._last = record
         conditions, consistency, rounds, connected = self._now()
         steps, rates = conditions.num_steps, conditions.arrival
         counts, last, everyone = self._counts, self._last, range(len(conditions.weights))
@@ -108,6 +94,12 @@ class ServerFigures(Tracker):
                 ("client_measured_weight", "Real weight.", "client", _by_client(consistency.surrogate)),
             )
         )
+
+    def write(self, record: RoundRecord) -> None:
+        self.count([record])
+
+    def close(self, outcome: str) -> None:
+        """Nothing is left to do."""
 
 
 def _by_client(values: Tensor | None) -> dict[int, float]:
@@ -183,25 +175,6 @@ class _JsonLog(logging.FileHandler):
 
 
 @contextmanager
-def _logged(file: Path | None) -> Iterator[None]:
-    """Write the log into a file too, if there is one, and the error that ends the run."""
-    if file is None:
-        yield
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handler = _JsonLog(file, encoding="utf-8")
-    LOG.addHandler(handler)
-    try:
-        yield
-    except Exception as error:
-        LOG.error("%s: %s", type(error).__name__, error)
-        raise
-    finally:
-        LOG.removeHandler(handler)
-        handler.close()
-
-
-@contextmanager
 def watched(
     store: RunFolder | None, figures: ServerFigures, address: str, *, json_log: bool
 ) -> Iterator[list[Tracker]]:
@@ -209,10 +182,21 @@ def watched(
     if store is None and json_log:
         raise FieldError("A log of JSON lines needs the folder of the run: give `folder` too.")
     following, outcome = list[Tracker]([figures] if address else []), "failed"
-    with _logged(store.path / "log.jsonl" if store and json_log else None), served(figures, address):
-        try:
+    handler: logging.Handler = logging.NullHandler()
+    if store is not None and json_log:
+        make_folder(store.path)
+        handler = _JsonLog(store.path / "log.jsonl", encoding="utf-8")
+    LOG.addHandler(handler)
+    try:
+        with served(figures, address):
             yield following
-            outcome = "finished"
-        finally:
-            for tracker in following:
-                tracker.close(outcome)
+        outcome = "finished"
+    except Exception as error:
+        if json_log:
+            LOG.error("%s: %s", type(error).__name__, error)
+        raise
+    finally:
+        for tracker in following:
+            tracker.close(outcome)
+        LOG.removeHandler(handler)
+        handler.close()

@@ -171,7 +171,7 @@ def run_on_grid(
         begun.append((federation, world.roster, repeated))
         following.extend(opened(RunFolder(folder), experiment, federation.state.round) for opened in opening)
         if metrics_address:
-            figures.begin(federation.records)
+            figures.count(federation.records)
 
     begun: list[tuple[Federation, Roster, Sequence[int]]] = []
     agreed: list[Agreement] = []

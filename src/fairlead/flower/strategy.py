@@ -153,7 +153,7 @@ class FlowerStrategy(Strategy):
                     opened(self._store, self.algorithm, self._done) for opened in self._opening
                 ]
             if self._address:
-                self._figures.begin(self.records)
+                self._figures.count(self.records)
             arrays = world.layout.filled(initial_arrays, state.params, state.buffers)
             left, central = max(num_rounds - self._done, 0), evaluate if evaluate_fn else None
             result = super().start(grid, arrays, left, timeout, train_config, evaluate_config, central)
