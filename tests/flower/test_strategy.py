@@ -12,6 +12,7 @@ from direct_grid import DirectGrid
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, Strategy
+from safetensors.torch import load_file
 from small_federation import SIZES, build_model, examples_of, simulated
 from torch import Tensor, nn
 
@@ -376,6 +377,9 @@ def test_a_run_in_a_folder_resumes_with_the_same_bits(
     del again.nodes[12]
     again.nodes[4] = 2
     assert torch.equal(trained_on(again, later, 4), expected)
+    model = build_model()
+    model.load_state_dict(load_file(tmp_path / "run" / "model.safetensors"))
+    assert torch.equal(FlatModule(model).initial_params(), expected)
     assert {server_round(message) for _, message in again.sent} == {3, 4}
     assert later.weights.tolist() == whole.weights.tolist()
     assert [vars(r) | {"seconds": 0} for r in later.records] == [

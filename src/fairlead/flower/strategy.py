@@ -12,9 +12,11 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
+from safetensors.torch import save
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
+from fairlead.checkpoint.durable_files import write_durably
 from fairlead.checkpoint.store import has_checkpoint, load_state, save_state
 from fairlead.diagnostics.advice import diagnosis_of
 from fairlead.diagnostics.consistency import ConsistencyReport
@@ -24,6 +26,7 @@ from fairlead.errors import (
     ClashError,
     FairleadError,
     FieldError,
+    disk_errors,
     require_instance,
     require_integer,
     require_number,
@@ -60,8 +63,8 @@ class FlowerStrategy(Strategy):
 
     Arrays whose name ends in one of `statistics` are running statistics, which are averaged and never extrapolated.
 
-    With a `folder`, the strategy keeps records and checkpoints there, and `start` resumes the run in it: `num_rounds`
-    are those of the whole run. `json_log`, `trackers` and `metrics_address` watch the run as those of
+    With a `folder`, the strategy keeps records, checkpoints and the final model there, and `start` resumes the run in
+    it: `num_rounds` are those of the whole run. `json_log`, `trackers` and `metrics_address` watch the run as those of
     `make_server_app` do; the first two need a folder.
     """
 
@@ -162,6 +165,9 @@ class FlowerStrategy(Strategy):
             if self.records and not any(record.arrived for record in self.records):
                 why = " ".join(refusal.sentence for refusal in self.records[-1].refused[:3])
                 raise FairleadError(f"No update could be used in {len(self.records)} rounds. {why}".rstrip())
+            if self._store is not None:
+                with disk_errors(self._store.model_file, "written"):
+                    write_durably(self._store.model_file, save(result.arrays.to_torch_state_dict()))
         return result
 
     def configure_train(
