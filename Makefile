@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo check test test-full docs docs-serve test-browser test-faults test-flower lint-deploy format audit clean
+.PHONY: demo check test test-full docs docs-serve test-browser test-faults test-flower federation lint-deploy format audit clean
 
 demo: $(VENV)/installed
 	$(BIN)/fairlead demo
@@ -54,6 +54,11 @@ test-flower: $(VENV)/installed-test
 	$(BIN)/pytest -n 2 tests/flower tests/ray/test_ray_world.py::test_actors_without_room_are_announced
 	$(BIN)/pytest $(addprefix tests/flower/,outage_checks.py strategy_checks.py deploy_checks.py production_checks.py)
 
+# A federation of three nodes with TLS and node keys in containers, on this machine: needs Docker with its compose plugin.
+federation: $(VENV)/installed-flower
+	$(BIN)/fairlead flower credentials deploy/kubernetes/credentials --clients 3 --host superlink
+	FAIRLEAD_UID=$$(id -u) docker compose -f deploy/compose.yaml up
+
 # The image, the compose file and the manifests, by the linters of their formats: needs a network connection.
 lint-deploy:
 	$(PYTHON) -m venv $(VENV)/linters
@@ -81,6 +86,10 @@ format: $(VENV)/installed-test
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+$(VENV)/installed-flower: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flower]'
 	touch $@
 
 $(VENV)/installed-docs: $(VENV)/installed

@@ -195,7 +195,7 @@ def test_a_run_that_lost_nothing_is_resumed_without_a_word(tmp_path: Path) -> No
     [
         (lambda lines: [*lines[:3], b"garbage", *lines[4:]], "Line 4 of .*rounds.jsonl is damaged"),
         (lambda lines: [*lines[:3], b"\xff\xff", *lines[4:]], "Line 4 of .*rounds.jsonl is damaged"),
-        (lambda lines: [lines[1], lines[0], *lines[2:]], "Line 1 of .* should be round 0, and is round 1"),
+        (lambda lines: [lines[1], lines[0], *lines[2:]], "Line 1 of .* should be round 1, and is round 2"),
         (lambda lines: lines[:2], "holds 2 rounds, but the checkpoint was made after 7: this run cannot"),
     ],
 )

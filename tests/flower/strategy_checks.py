@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
+import re
 import signal
+from contextlib import suppress
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 import torch
@@ -15,7 +20,7 @@ from test_strategy import STEPS, plain_app, plan, scripted_app
 from trial_app import kill_server_app, rounds_in, wait_for, write_app
 
 import fairlead as fl
-from fairlead.flower.local_trial import LocalFederation
+from fairlead.flower.local_trial import LocalFederation, free_port
 
 ROUNDS = 2
 _START = 900.0
@@ -91,6 +96,14 @@ app = scripted_app({{0: (1.0, 0.5, 1), 1: (9.0, 0.1, 9), 2: (1.0, 0.5, 10)}})
 """
 
 
+def _figure(address: str, name: str) -> float | None:
+    """A figure of a running server; None while there is none."""
+    with suppress(URLError), urlopen(f"http://{address}/metrics") as response:
+        found = re.search(rf"^fairlead_{name} (\S+)$", response.read().decode(), flags=re.MULTILINE)
+        return None if found is None else float(found[1])
+    return None
+
+
 def _arrivals(folder: Path) -> list[list[int]]:
     file = folder / "arrivals.txt"
     return [list(map(int, line.split())) for line in file.read_text().splitlines()] if file.exists() else []
@@ -152,13 +165,20 @@ def test_too_few_nodes_end_the_run_with_a_reason(tmp_path: Path) -> None:
 def test_the_strategy_on_real_nodes(tmp_path: Path) -> None:
     """FedNova with 2, 5 and 3 steps, whose Ω is ω: the numbers of the simulation up to rounding.
 
-    Nodes are numbered as Flower happens to, so that Ω is compared without regard to order.
+    Nodes are numbered as Flower happens to, so that Ω is compared without regard to order. Prometheus reads the figures
+    while the strategy runs.
     """
-    app = _app(tmp_path / "app", ROUNDS)
+    address = f"127.0.0.1:{free_port()}"
+    watching = f'folder=context.run_config["folder"], json_log=True, metrics_address="{address}"'
+    app = _app(tmp_path / "app", ROUNDS, watching)
     file = tmp_path / "run" / "model.safetensors"
     with LocalFederation(tmp_path / "federation", app, len(SIZES)) as federation:
         federation.submit({"folder": str(file.parent)})
+        wait_for(lambda: _figure(address, "rounds_total") == 1, _START, "the figures of the first round")
+        assert _figure(address, "arrived_total") == len(SIZES)
         wait_for(file.exists, _START, "the end of the run")
+    lines = [json.loads(line) for line in (file.parent / "log.jsonl").read_text().splitlines()]
+    assert [(line["round"], line["arrived"]) for line in lines if "arrived" in line] == [(1, 3), (2, 3)]
     found = load_file(file)
     twin = simulated(plan(fl.presets.fednova), work=fl.FixedSteps(STEPS))
     list(twin.train(ROUNDS))

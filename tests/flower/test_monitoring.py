@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 from collections.abc import Iterator
@@ -13,11 +14,12 @@ import pytest
 from direct_grid import DirectGrid
 from flwr.app import Context, Message, MessageType, RecordDict, UserConfig
 from small_federation import QUICK, build_model, client_apps, experiment, round_of
+from test_strategy import STEPS, plan, trained
 
 import fairlead as fl
 from fairlead.errors import FairleadError, FieldError
 from fairlead.experiments.run_folder import load_records
-from fairlead.flower import make_server_app
+from fairlead.flower import FlowerStrategy, make_server_app
 from fairlead.flower.server import consistency_of, run_on_grid
 
 ALGORITHM = fl.presets.fedavg(lr=0.1, epochs=2, batch_size=5)
@@ -107,7 +109,7 @@ def test_prometheus_reads_the_figures_of_a_run_and_of_its_continuation(tmp_path:
 def test_reasons_of_clients_make_no_series(tmp_path: Path) -> None:
     """A hostile client could otherwise fill the memory of Prometheus with reasons."""
     from fairlead.flower.messages import refusal
-    from fairlead.flower.monitoring import ServerFigures
+    from fairlead.flower.monitoring import ServerFigures, ServerNow
 
     def tamper(client: int, reply: Message) -> Message:
         if client == 1 and reply.metadata.message_type == MessageType.TRAIN:
@@ -116,10 +118,9 @@ def test_reasons_of_clients_make_no_series(tmp_path: Path) -> None:
 
     grid = DirectGrid(client_apps(), tmp_path / "m", tamper=tamper)
     run = run_on_grid(grid, experiment(ALGORITHM, 2), build_model, tmp_path / "run", QUICK)
-    figures = ServerFigures()
-    for record in run.federation.records:
-        figures.add(record)
-    figures.publish(run.federation)
+    conditions = run.federation.world.conditions(2, ALGORITHM.solver, run.federation.key)
+    figures = ServerFigures(lambda: ServerNow(conditions, run.federation.consistency(), 2, 3))
+    figures.count(run.federation.records)
     assert read(figures.text)["fairlead_missing_total", "other"] == 2
     assert "thing" not in figures.text
 
@@ -182,6 +183,54 @@ def test_trackers_follow_a_run_and_its_continuation(tmp_path: Path, monkeypatch:
     assert found.data.params["clients.type"] == "RealClients"
     history = client.get_metric_history(found.info.run_id, "train_loss")
     assert [(each.step, each.value) for each in history] == list(enumerate(losses, start=1))
+
+
+def test_a_strategy_is_watched_as_a_server_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The continuation of its run counts on, in the same places."""
+    mlflow = pytest.importorskip("mlflow")
+    pytest.importorskip("tensorboard")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/mlruns")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    address, seen = f"127.0.0.1:{free_port()}", list[dict[tuple[str, str], float]]()
+
+    def fate(client: int, message: Message) -> str:
+        if client == 0 and message.metadata.message_type == MessageType.TRAIN:
+            with urlopen(f"http://{address}/metrics") as response:
+                seen.append(read(response.read().decode()))
+        return "lost" if client == 1 and len(seen) == 2 else "answered"
+
+    folder = tmp_path / "run"
+    for rounds in (2, 3):
+        strategy = FlowerStrategy(
+            plan(fl.presets.fedavg),
+            3,
+            folder=folder,
+            json_log=True,
+            trackers=("tensorboard", "mlflow"),
+            metrics_address=address,
+        )
+        trained(strategy, tmp_path, rounds, fate)
+    assert [figures["fairlead_rounds_total", ""] for figures in seen] == [0, 1, 2]
+    assert [figures["fairlead_rounds_planned", ""] for figures in seen] == [2, 2, 3]
+    assert [figures["fairlead_client_arrived_total", "1"] for figures in seen] == [0, 1, 1]
+    last = seen[-1]
+    assert [last["fairlead_client_arrival_rate", str(client)] for client in range(3)] == [3 / 4, 2 / 4, 3 / 4]
+    assert [last["fairlead_client_steps", str(client)] for client in range(3)] == list(STEPS)
+    assert last["fairlead_misplaced_weight", ""] > 0
+    losses = [record.train_loss for record in strategy.records]
+    assert [step for step, _ in _scalars(folder / "tensorboard")["train_loss"]] == [1, 2, 3]
+    client = mlflow.MlflowClient()
+    (found,) = client.search_runs([client.get_experiment_by_name("fairlead").experiment_id])
+    assert found.info.status == "FINISHED"
+    assert found.data.params["solver.optimizer.lr"] == "0.1"
+    history = client.get_metric_history(found.info.run_id, "train_loss")
+    assert [(each.step, each.value) for each in history] == list(enumerate(losses, start=1))
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines if "asked" in line] == [1, 2, 3]
+    assert [(line["round"], line["client"]) for line in lines if "client" in line] == [(2, 1)]
+    for watching in ({"json_log": True}, {"trackers": ("tensorboard",)}):
+        with pytest.raises(FieldError, match=r"the folder of the run: give `folder` too\.$"):
+            trained(FlowerStrategy(plan(fl.presets.fedavg), 3, **watching), tmp_path, 1)
 
 
 def test_trackers_end_with_a_run_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

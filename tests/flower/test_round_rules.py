@@ -345,7 +345,7 @@ def test_weights_that_clients_report_need_all_of_them(tmp_path: Path) -> None:
 
 
 def test_the_log_as_json_lines(tmp_path: Path) -> None:
-    app = make_server_app(experiment(plain(), 2), build_model, rules=QUICK)
+    app = make_server_app(replace(experiment(plain(), 2), evaluate_every=2), build_model, rules=QUICK)
     grid = DirectGrid(client_apps(), tmp_path / "m", fated({(1, 0): "failed"}))
     config: UserConfig = {"folder": str(tmp_path / "run"), "json-log": True}
     app(grid, Context(1, 1, {}, RecordDict(), config))
@@ -353,6 +353,10 @@ def test_the_log_as_json_lines(tmp_path: Path) -> None:
     assert all({"time", "level", "message"} <= line.keys() for line in lines)
     rounds = [line for line in lines if "asked" in line]
     assert [(line["round"], line["asked"], line["arrived"]) for line in rounds] == [(1, 3, 2), (2, 3, 3)]
+    found = load_records(tmp_path / "run")[-1].evaluation
+    assert found is not None
+    assert [line["evaluation"] for line in rounds] == [None, {"loss": found.loss, **found.metrics}]
+    assert rounds[1]["message"].endswith(f", loss {found.loss:.4g}, accuracy {found.metrics['accuracy']:.4g}")
     (missing,) = (line for line in lines if "client" in line)
     assert (missing["round"], missing["client"], missing["reason"], missing["level"]) == (
         1,

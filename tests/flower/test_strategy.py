@@ -12,6 +12,7 @@ from direct_grid import DirectGrid
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, Strategy
+from safetensors.torch import load_file
 from small_federation import SIZES, build_model, examples_of, simulated
 from torch import Tensor, nn
 
@@ -328,6 +329,22 @@ def test_a_claim_of_nearly_all_examples_is_noticed_and_bounded(
     assert reasons(bounded) == [{1: "out of range"}]
 
 
+def test_the_first_reports_are_no_claim(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With one client a round, the first to report has all examples so far: a false claim shows beside others."""
+    one = replace(plan(fl.presets.fedavg), sampler=fl.ScriptedSampler(((0,), (2,), (1,), (2,))))
+    trained(FlowerStrategy(one, len(SIZES)), tmp_path, 4)
+    assert not [line for line in caplog.messages if "reports" in line]
+
+    def tamper(client: int, reply: Message) -> Message:
+        if client == 0 and reply.metadata.message_type == "train":
+            reply.content.metric_records["metrics"]["num-examples"] = 900_000_000
+        return reply
+
+    trained(FlowerStrategy(one, len(SIZES)), tmp_path, 4, tamper=tamper)
+    (line,) = (line for line in caplog.messages if "reports" in line)
+    assert line.startswith("Client 0 reports 900000000 of 900000020 examples")
+
+
 def test_secure_aggregation_is_refused() -> None:
     secure = replace(fl.presets.fedavg(lr=0.1), secure_aggregation=True)
     with pytest.raises(fl.errors.ClashError, match="a Flower strategy receives each of them by itself: use"):
@@ -360,6 +377,9 @@ def test_a_run_in_a_folder_resumes_with_the_same_bits(
     del again.nodes[12]
     again.nodes[4] = 2
     assert torch.equal(trained_on(again, later, 4), expected)
+    model = build_model()
+    model.load_state_dict(load_file(tmp_path / "run" / "model.safetensors"))
+    assert torch.equal(FlatModule(model).initial_params(), expected)
     assert {server_round(message) for _, message in again.sent} == {3, 4}
     assert later.weights.tolist() == whole.weights.tolist()
     assert [vars(r) | {"seconds": 0} for r in later.records] == [

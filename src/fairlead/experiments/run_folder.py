@@ -110,7 +110,7 @@ class RoundsFile(StoredRecords):
             raise RunFolderError(f"Line {number + 1} of {self.path} is damaged.") from error
         if record.round != number:
             raise RunFolderError(
-                f"Line {number + 1} of {self.path} should be round {number}, and is round {record.round}."
+                f"Line {number + 1} of {self.path} should be round {number + 1}, and is round {record.round + 1}."
             )
         return record
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairlead.checkpoint.durable_files import write_durably
+from fairlead.component import Component
 from fairlead.errors import FieldError, optional_package
-from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.record_io import row_of
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.plain_data import to_plain
@@ -73,7 +73,7 @@ class TensorBoardTracker(Tracker):
     A resumed run continues in the same folder, and hides the rounds that it recomputes.
     """
 
-    def __init__(self, tensorboard: Any, store: RunFolder, experiment: Experiment, first_round: int) -> None:
+    def __init__(self, tensorboard: Any, store: RunFolder, experiment: Component, first_round: int) -> None:
         purge = first_round + 1 if first_round else None
         self._writer = tensorboard.SummaryWriter(str(store.path / "tensorboard"), purge_step=purge)
 
@@ -91,7 +91,7 @@ class MlflowTracker(Tracker):
     The spec becomes its parameters. A resumed run continues in the same one, whose id is in the folder.
     """
 
-    def __init__(self, mlflow: Any, store: RunFolder, experiment: Experiment, first_round: int) -> None:
+    def __init__(self, mlflow: Any, store: RunFolder, experiment: Component, first_round: int) -> None:
         self._client = mlflow.MlflowClient()
         id_file = store.path / "mlflow_run_id"
         if kept := _kept_id(id_file, first_round):
@@ -120,7 +120,7 @@ class WandbTracker(Tracker):
     The spec becomes its config. A resumed run continues in the same one, whose id is in the folder.
     """
 
-    def __init__(self, wandb: Any, store: RunFolder, experiment: Experiment, first_round: int) -> None:
+    def __init__(self, wandb: Any, store: RunFolder, experiment: Component, first_round: int) -> None:
         known = _kept_id(store.path / "wandb_run_id", first_round)
         self._run = wandb.init(
             project="fairlead",
@@ -145,7 +145,7 @@ class AimTracker(Tracker):
     The spec becomes its parameters. A resumed run continues in the same one, whose hash is in the folder.
     """
 
-    def __init__(self, aim: Any, store: RunFolder, experiment: Experiment, first_round: int) -> None:
+    def __init__(self, aim: Any, store: RunFolder, experiment: Component, first_round: int) -> None:
         known = _kept_id(store.path / "aim_run_hash", first_round)
         self._run = aim.Run(run_hash=known, experiment="fairlead", system_tracking_interval=None)
         self._run.name = str(store.path)
@@ -166,8 +166,8 @@ def _kept_id(file: Path, first_round: int) -> str | None:
     return file.read_text().strip() if first_round and file.exists() else None
 
 
-OpenTracker = Callable[[RunFolder, Experiment, int], Tracker]
-"""Opens the log of a run, given its folder, its experiment and the rounds that it has already."""
+OpenTracker = Callable[[RunFolder, Component, int], Tracker]
+"""Opens the log of a run, given its folder, its experiment or algorithm, and the rounds that it has already."""
 
 
 _TRACKERS: dict[str, tuple[Callable[..., Tracker], str, str]] = {
@@ -194,8 +194,8 @@ def _numbers(record: RoundRecord) -> dict[str, float]:
     return {name: float(value) for name, value in row.items() if value is not None}
 
 
-def flat_spec(experiment: Experiment) -> dict[str, str]:
-    """The fields of an experiment as text, by their paths in a spec; those at their default are left out."""
+def flat_spec(run: Component) -> dict[str, str]:
+    """The fields of what describes a run as text, by their paths in a spec; those at their default are left out."""
 
     def leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
         if isinstance(value, Mapping):
@@ -204,4 +204,4 @@ def flat_spec(experiment: Experiment) -> dict[str, str]:
         else:
             yield path.removeprefix("."), str(value)
 
-    return dict(leaves(to_plain(experiment, Experiment), ""))
+    return dict(leaves(to_plain(run, type(run)), ""))

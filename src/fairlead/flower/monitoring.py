@@ -1,34 +1,50 @@
-"""Figures of a running server for Prometheus, in its text format, over HTTP."""
+"""What operators see of a running server: its log as JSON lines, trackers, and figures for Prometheus over HTTP."""
 
 import json
+import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET, AF_INET6
 from threading import Thread
 from time import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from fairlead import __version__
+from fairlead.checkpoint.durable_files import make_folder
+from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.errors import FieldError
-from fairlead.federation import Federation
+from fairlead.experiments.record_io import strict
+from fairlead.experiments.run_folder import RunFolder
+from fairlead.experiments.tracking import Tracker
 from fairlead.flower.roster import LOG
-from fairlead.flower.world import FlowerWorld
-from fairlead.records import RoundRecord
+from fairlead.records import Conditions, RoundRecord
 from fairlead.reply_checks import Reason
 
 _REASONS = {*Reason, "late", "busy", "failed", "away", "deadline", "no quorum", "no secure sum", "exposed"}
 """Reasons with a series of their own. Clients may send any other, which count as "other"."""
 
 
-class ServerFigures:
+class ServerNow(NamedTuple):
+    """What a server knows between two rounds."""
+
+    conditions: Conditions
+    consistency: ConsistencyReport
+    rounds: int | None
+    """Of the run, when it is finished."""
+    connected: int
+    """Clients at a node."""
+
+
+class ServerFigures(Tracker):
     """The figures of a run, counted from its first round: a resumed server continues the counts."""
 
-    def __init__(self) -> None:
-        self.text = ""
+    def __init__(self, now: Callable[[], ServerNow]) -> None:
+        self._now, self.text = now, ""
         """The latest figures, for readers in other threads."""
         self._counts = Counter[str]()
         self._reasons = Counter[str]()
@@ -36,31 +52,27 @@ class ServerFigures:
         self._last: RoundRecord | None = None
         self._evaluation: dict[str, float] = {}
 
-    def add(self, record: RoundRecord) -> None:
-        """Count a round."""
-        self._counts.update(
-            rounds=1, empty=int(not record.arrived), up=record.bytes_up, down=record.bytes_down
-        )
-        self._asked.update(record.asked)
-        self._arrived.update(record.arrived)
-        self._reasons.update(str(r.reason) if r.reason in _REASONS else "other" for r in record.refused)
-        if record.evaluation is not None:
-            self._evaluation = {"loss": record.evaluation.loss, **record.evaluation.metrics}
-        self._last = record
-
-    def publish(self, federation: Federation) -> None:
-        """Write the text anew, with the estimates and weights of now."""
-        world, consistency = federation.world, federation.consistency()
-        assert isinstance(world, FlowerWorld)
-        conditions = world.conditions(federation.state.round, federation.algorithm.solver, federation.key)
-        steps, rates = conditions.forecast_steps(), world.estimates.arrival
-        counts, last, everyone = self._counts, self._last, range(world.population.num_clients)
+    def count(self, records: Iterable[RoundRecord]) -> None:
+        """Count rounds, and write the text anew with the estimates and weights of now."""
+        for record in records:
+            self._counts.update(
+                rounds=1, empty=int(not record.arrived), up=record.bytes_up, down=record.bytes_down
+            )
+            self._asked.update(record.asked)
+            self._arrived.update(record.arrived)
+            self._reasons.update(str(r.reason) if r.reason in _REASONS else "other" for r in record.refused)
+            if record.evaluation is not None:
+                self._evaluation = {"loss": record.evaluation.loss, **record.evaluation.metrics}
+            self._last = record
+        conditions, consistency, rounds, connected = self._now()
+        steps, rates = conditions.num_steps, conditions.arrival
+        counts, last, everyone = self._counts, self._last, range(len(conditions.weights))
         asked, arrived = ({c: known[c] for c in everyone} for known in (self._asked, self._arrived))
         self.text = "".join(
             _family(*row)
             for row in (
                 ("info", "Version of the server.", "version", {__version__: 1}),
-                ("rounds_planned", "Rounds of the run.", "", federation.rounds),
+                ("rounds_planned", "Rounds of the run.", "", rounds),
                 ("rounds_total", "Finished rounds.", "", counts["rounds"]),
                 ("empty_rounds_total", "Rounds that used no update.", "", counts["empty"]),
                 ("asked_total", "Requests for updates.", "", self._asked.total()),
@@ -73,7 +85,7 @@ class ServerFigures:
                 ("train_loss", "Training loss of the last round.", "", last and last.train_loss),
                 ("evaluation", "The latest evaluation.", "metric", self._evaluation),
                 ("misplaced_weight", "Weight at the wrong clients.", "", consistency.total_variation),
-                ("clients_connected", "Clients at a node.", "", world.roster.num_placed),
+                ("clients_connected", "Clients at a node.", "", connected),
                 ("client_asked_total", "Requests to a client.", "client", asked),
                 ("client_arrived_total", "Updates used of a client.", "client", arrived),
                 ("client_arrival_rate", "Estimated rate of arrival.", "client", _by_client(rates)),
@@ -82,6 +94,12 @@ class ServerFigures:
                 ("client_measured_weight", "Real weight.", "client", _by_client(consistency.surrogate)),
             )
         )
+
+    def write(self, record: RoundRecord) -> None:
+        self.count([record])
+
+    def close(self, outcome: str) -> None:
+        """Nothing is left to do."""
 
 
 def _by_client(values: Tensor | None) -> dict[int, float]:
@@ -145,3 +163,40 @@ def served(figures: ServerFigures, address: str | None) -> Iterator[None]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+class _JsonLog(logging.FileHandler):
+    """Appends the log to a file, one JSON object per line: time, level, message, and the facts of rounds."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"time": time, "level": record.levelname.lower(), "message": record.getMessage()}
+        return json.dumps(strict(line | getattr(record, "facts", {})), ensure_ascii=False)
+
+
+@contextmanager
+def watched(
+    store: RunFolder | None, figures: ServerFigures, address: str, *, json_log: bool
+) -> Iterator[list[Tracker]]:
+    """Let Prometheus, a file of JSON lines and the trackers that are put into the list follow a server meanwhile."""
+    if store is None and json_log:
+        raise FieldError("A log of JSON lines needs the folder of the run: give `folder` too.")
+    following, outcome = list[Tracker]([figures] if address else []), "failed"
+    handler: logging.Handler = logging.NullHandler()
+    if store is not None and json_log:
+        make_folder(store.path)
+        handler = _JsonLog(store.path / "log.jsonl", encoding="utf-8")
+    LOG.addHandler(handler)
+    try:
+        with served(figures, address):
+            yield following
+        outcome = "finished"
+    except Exception as error:
+        if json_log:
+            LOG.error("%s: %s", type(error).__name__, error)
+        raise
+    finally:
+        for tracker in following:
+            tracker.close(outcome)
+        LOG.removeHandler(handler)
+        handler.close()

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic, sleep
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import torch
-from flwr.app import Error, Message, MessageType, RecordDict
+from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
@@ -160,6 +160,21 @@ class PendingRequests:
 
 
 _NO_ROUND = -1
+_AnswerT = TypeVar("_AnswerT")
+
+
+def _reader(
+    read: Callable[[RecordDict], tuple[int, _AnswerT]], found: dict[int, _AnswerT]
+) -> Callable[[int, RecordDict], None]:
+    """Takes answers into a table by client; `read` returns the client that an answer names, and its content."""
+
+    def take(client: int, content: RecordDict) -> None:
+        sender, answer = read(content)
+        if sender != client:
+            raise RequestError("wrong client", "it answered as another client.")
+        found[client] = answer
+
+    return take
 
 
 def collect_metrics(
@@ -180,14 +195,7 @@ def collect_metrics(
         if client not in busy
     }
     found: dict[int, dict[str, float]] = {}
-
-    def read(client: int, content: RecordDict) -> None:
-        sender, metrics = read_metrics(content)
-        if sender != client:
-            raise RequestError("wrong client", "it answered as another client.")
-        found[client] = metrics
-
-    for refusal in pending.exchange(requests, rules, read, kind):
+    for refusal in pending.exchange(requests, rules, _reader(read_metrics, found), kind):
         LOG.warning("An evaluation is missing: %s", refusal.sentence)
     return found
 
@@ -201,15 +209,8 @@ def collect_sums(
 ) -> dict[int, ClientSums]:
     """The sums of all clients at the given nodes, by client; without those of one the run cannot begin."""
     content, found = sums_request(wanted, center), dict[int, ClientSums]()
-
-    def read(client: int, content: RecordDict) -> None:
-        sender, sums = read_sums(content)
-        if sender != client:
-            raise RequestError("wrong client", "it answered as another client.")
-        found[client] = sums
-
     asked = {ClientRequest(c, node, _NO_ROUND, MessageType.QUERY, 0): content for c, node in nodes.items()}
-    for refusal in pending.exchange(asked, rules, read, MessageType.QUERY):
+    for refusal in pending.exchange(asked, rules, _reader(read_sums, found), MessageType.QUERY):
         raise DataError(f"Client {refusal.client} has no sums for the preprocessing: {refusal.sentence}")
     return dict(sorted(found.items()))
 
@@ -230,18 +231,17 @@ def refuse_unsuitable(algorithm: Algorithm, weights: Weights | None, rules: Roun
         )
 
 
-def text_of(error: Error) -> str:
-    """Flower's words for an error, short and printable."""
-    return f"Flower's error {error.code}, {printable(error.reason or 'without a reason')}"
-
-
 def log_round(record: RoundRecord, total: int | None = None) -> None:
     """A line on the round, and one for each client that was asked and has no update in it."""
-    loss = "" if record.train_loss is None else f", train loss {record.train_loss:.4g}"
+    found = record.evaluation
+    evaluation = None if found is None else {"loss": found.loss, **found.metrics}
+    losses = {} if record.train_loss is None else {"train loss": record.train_loss}
+    said = "".join(f", {name} {value:.4g}" for name, value in {**losses, **(evaluation or {})}.items())
     number = f"{record.round + 1}" if total is None else f"{record.round + 1}/{total}"
     here, asked, arrived = {"round": record.round + 1}, len(record.asked), len(record.arrived)
     figures = {"asked": asked, "arrived": arrived, "train_loss": record.train_loss, "seconds": record.seconds}
-    LOG.info("Round %s: %d of %d arrived%s", number, arrived, asked, loss, extra={"facts": here | figures})
+    extra = {"facts": {**here, **figures, "evaluation": evaluation}}
+    LOG.info("Round %s: %d of %d arrived%s", number, arrived, asked, said, extra=extra)
     for refusal in record.refused:
         facts = here | {"client": refusal.client, "reason": str(refusal.reason)}
         LOG.warning("Round %s: %s", number, refusal.sentence, extra={"facts": facts})
@@ -293,7 +293,10 @@ def fault_of(request: ClientRequest, message: Message) -> Refusal | None:
     """Why a message is no answer of the client that was asked; None for an answer."""
     client = request.client
     if message.has_error():
-        return Refusal(client, "failed", f"Client {client} failed: {text_of(message.error)}")
+        error = (
+            f"Flower's error {message.error.code}, {printable(message.error.reason or 'without a reason')}"
+        )
+        return Refusal(client, "failed", f"Client {client} failed: {error}")
     if message.metadata.src_node_id != request.node:
         return Refusal(client, Reason.WRONG_CLIENT, f"Another node answered for client {client}.")
     refused = refusal_in(message.content)

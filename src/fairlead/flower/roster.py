@@ -1,6 +1,6 @@
 """The clients of a real federation: the node of each, and estimates of how reliable they are."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from logging import getLogger
 
@@ -57,9 +57,15 @@ class Estimates:
 
 
 def warn_of_claims(known: Tensor, sizes: Tensor) -> None:
-    """Log a client that now reports most of all examples and ten times the median, and did not before."""
-    is_large = (sizes > sizes.sum() / 2) & (sizes > 10 * sizes.median()) & (sizes != known)
-    for client in is_large.nonzero().flatten().tolist():
+    """Log a client that now reports most of all examples and ten times the median, and did not before.
+
+    A size of 0 stands for no report.
+    """
+
+    def large(sizes: Tensor) -> Tensor:
+        return (sizes > sizes.sum() / 2) & (sizes > 10 * sizes[sizes > 0].double().median())
+
+    for client in (large(sizes) & ~large(known)).nonzero().flatten().tolist():
         LOG.warning(
             "Client %d reports %d of %d examples and has %.4g of the weight: bound reports with "
             "ReplyLimits.max_examples (run setting max-examples), or set the weights.",
@@ -126,6 +132,10 @@ class Roster:
     def node_of(self, client: int) -> int | None:
         """The node of a client now; None while it is away."""
         return self._node.get(client)
+
+    def nodes_of(self, clients: Iterable[int]) -> dict[int, int]:
+        """The nodes of those of the clients that are at one."""
+        return {client: self._node[client] for client in clients if client in self._node}
 
     def num_examples_at(self, node: int) -> int:
         """The examples that a node reported when it introduced itself."""

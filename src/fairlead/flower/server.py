@@ -1,13 +1,10 @@
 """`make_server_app`: a Flower ServerApp that runs a fairlead experiment on a real federation."""
 
 import json
-import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 
@@ -26,10 +23,10 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.run_folder import RunFolder, load_agreement
 from fairlead.experiments.runner import Run, run_experiment
 from fairlead.experiments.spec import load_experiment
-from fairlead.experiments.tracking import Tracker, tracker_named
+from fairlead.experiments.tracking import tracker_named
 from fairlead.federation import Federation
 from fairlead.flower.messages import ModelForm
-from fairlead.flower.monitoring import ServerFigures, served
+from fairlead.flower.monitoring import ServerFigures, ServerNow, watched
 from fairlead.flower.requests import RoundRules, log_round, refuse_unsuitable
 from fairlead.flower.roster import LOG, Member, Roster
 from fairlead.flower.world import FlowerWorld, RunIdentity
@@ -121,7 +118,6 @@ def run_on_grid(
     refuse_unsuitable(experiment.algorithm, experiment.weights, rules)
     opening = [tracker_named(name, "trackers") for name in trackers]
     earlier, limits = EarlierAttempts.of(folder), limits or ReplyLimits()
-    figures, logs, outcome = ServerFigures(), list[Tracker](), "failed"
 
     def build() -> Federation:
         dtype = torch.float64 if experiment.dtype == "float64" else torch.float32
@@ -173,33 +169,30 @@ def run_on_grid(
                 )
         _write_attempt(folder, earlier.identity, world.roster, repeated)
         begun.append((federation, world.roster, repeated))
-        logs.extend(opened(RunFolder(folder), experiment, federation.state.round) for opened in opening)
+        following.extend(opened(RunFolder(folder), experiment, federation.state.round) for opened in opening)
         if metrics_address:
-            for record in federation.records:
-                figures.add(record)
-            figures.publish(federation)
+            figures.count(federation.records)
 
     begun: list[tuple[Federation, Roster, Sequence[int]]] = []
     agreed: list[Agreement] = []
 
+    def now() -> ServerNow:
+        federation, roster, _ = begun[0]
+        solver, round = federation.algorithm.solver, federation.state.round
+        conditions = federation.world.conditions(round, solver, federation.key)
+        return ServerNow(conditions, federation.consistency(), federation.rounds, roster.num_placed)
+
     def end_round(record: RoundRecord) -> None:
         log_round(record, experiment.rounds)
-        for log in logs:
-            log.write(record)
-        if metrics_address:
-            figures.add(record)
-            figures.publish(begun[0][0])
+        for tracker in following:
+            tracker.write(record)
         if start_with is not None:
             # Clients that have joined meanwhile are members too.
             _write_attempt(folder, earlier.identity, *begun[0][1:])
 
     # A checkpoint every round: clients keep the last committed version of their memory and the next, none older.
-    with (
-        _logged(folder / "log.jsonl" if json_log else None),
-        served(figures, metrics_address),
-        ExitStack() as ending,
-    ):
-        ending.callback(lambda: [log.close(outcome) for log in logs])
+    figures = ServerFigures(now)
+    with watched(RunFolder(folder), figures, metrics_address, json_log=json_log) as following:
         run = run_experiment(
             experiment,
             folder,
@@ -212,7 +205,6 @@ def run_on_grid(
             on_notice=LOG.warning,
             on_recovery=LOG.warning,
         )
-        outcome = run.outcome
         LOG.info("%s", run.federation.consistency())
     return run
 
@@ -224,34 +216,6 @@ def _kept_agreement(folder: Path, experiment: Experiment) -> Agreement | None:
         return None
     store.refuse_another(experiment)
     return load_agreement(store.path)
-
-
-class _JsonLog(logging.FileHandler):
-    """Appends the log to a file, one JSON object per line: time, level, message, and the facts of rounds."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line = {"time": time, "level": record.levelname.lower(), "message": record.getMessage()}
-        return json.dumps(line | getattr(record, "facts", {}), ensure_ascii=False)
-
-
-@contextmanager
-def _logged(file: Path | None) -> Iterator[None]:
-    """Write the log into a file too, if there is one, and the error that ends the run."""
-    if file is None:
-        yield
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handler = _JsonLog(file, encoding="utf-8")
-    LOG.addHandler(handler)
-    try:
-        yield
-    except Exception as error:
-        LOG.error("%s: %s", type(error).__name__, error)
-        raise
-    finally:
-        LOG.removeHandler(handler)
-        handler.close()
 
 
 def count_clients(experiment: Experiment, config: Mapping[str, object] | None = None) -> int:

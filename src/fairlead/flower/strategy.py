@@ -1,6 +1,6 @@
 """`FlowerStrategy`: the server's half of a method, for Flower apps whose clients keep their own training code."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from hashlib import sha256
@@ -12,9 +12,11 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
+from safetensors.torch import save
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
+from fairlead.checkpoint.durable_files import write_durably
 from fairlead.checkpoint.store import has_checkpoint, load_state, save_state
 from fairlead.diagnostics.advice import diagnosis_of
 from fairlead.diagnostics.consistency import ConsistencyReport
@@ -24,6 +26,7 @@ from fairlead.errors import (
     ClashError,
     FairleadError,
     FieldError,
+    disk_errors,
     require_instance,
     require_integer,
     require_number,
@@ -31,6 +34,8 @@ from fairlead.errors import (
 from fairlead.experiments.diagnose import evidence_of_records
 from fairlead.experiments.record_io import REAL_CLIENTS, Recorded
 from fairlead.experiments.run_folder import RunFolder
+from fairlead.experiments.tracking import Tracker, tracker_named
+from fairlead.flower.monitoring import ServerFigures, ServerNow, watched
 from fairlead.flower.requests import log_round, refuse_unsuitable
 from fairlead.flower.roster import LOG, warn_of_claims
 from fairlead.flower.strategy_world import ArrayLayout, ReportedWeights, StrategyWorld
@@ -58,8 +63,9 @@ class FlowerStrategy(Strategy):
 
     Arrays whose name ends in one of `statistics` are running statistics, which are averaged and never extrapolated.
 
-    With a `folder`, the strategy keeps records and checkpoints there, and `start` resumes the run in it: `num_rounds`
-    are those of the whole run.
+    With a `folder`, the strategy keeps records, checkpoints and the final model there, and `start` resumes the run in
+    it: `num_rounds` are those of the whole run. `json_log`, `trackers` and `metrics_address` watch the run as those of
+    `make_server_app` do; the first two need a folder.
     """
 
     def __init__(
@@ -75,6 +81,9 @@ class FlowerStrategy(Strategy):
         limits: ReplyLimits | None = None,
         statistics: tuple[str, ...] = ("running_mean", "running_var"),
         folder: str | PathLike[str] | None = None,
+        json_log: bool = False,
+        trackers: Sequence[str] = (),
+        metrics_address: str = "",
         poll: float = 1.0,
     ) -> None:
         require_instance(self, "algorithm", algorithm, Algorithm)
@@ -109,6 +118,12 @@ class FlowerStrategy(Strategy):
         self._key, self._weights, self._statistics = Key.from_seed(seed), weights, statistics
         self._limits, self._done = limits or ReplyLimits(), 0
         self._store = None if folder is None else RunFolder(Path(folder))
+        self._opening = [tracker_named(name, "FlowerStrategy.trackers") for name in trackers]
+        if self._opening and folder is None:
+            raise FieldError("FlowerStrategy.trackers need the folder of the run: give `folder` too.")
+        self._figures, self._address, self._json_log = ServerFigures(self._now), metrics_address, json_log
+        self._following: list[Tracker] = []
+        self._planned, self._connected = 0, 0
         self._world: StrategyWorld | None = None
         self._state: ServerState | None = None
         self._arrays = ArrayRecord()
@@ -130,23 +145,29 @@ class FlowerStrategy(Strategy):
         def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
             return None if evaluate_fn is None else evaluate_fn(self._done + number, arrays)
 
-        with nullcontext() if self._store is None else self._store.claimed():
+        with (
+            nullcontext() if self._store is None else self._store.claimed(),
+            watched(self._store, self._figures, self._address, json_log=self._json_log) as self._following,
+        ):
             world, state = self._begin(initial_arrays)
+            self._planned = num_rounds
+            if self._store is not None:
+                self._following += [
+                    opened(self._store, self.algorithm, self._done) for opened in self._opening
+                ]
+            if self._address:
+                self._figures.count(self.records)
             arrays = world.layout.filled(initial_arrays, state.params, state.buffers)
-            result = super().start(
-                grid,
-                arrays,
-                max(num_rounds - self._done, 0),
-                timeout,
-                train_config,
-                evaluate_config,
-                evaluate if evaluate_fn else None,
-            )
-        if not len(result.arrays):
-            result.arrays = arrays
-        if self.records and not any(record.arrived for record in self.records):
-            why = " ".join(refusal.sentence for refusal in self.records[-1].refused[:3])
-            raise FairleadError(f"No update could be used in {len(self.records)} rounds. {why}".rstrip())
+            left, central = max(num_rounds - self._done, 0), evaluate if evaluate_fn else None
+            result = super().start(grid, arrays, left, timeout, train_config, evaluate_config, central)
+            if not len(result.arrays):
+                result.arrays = arrays
+            if self.records and not any(record.arrived for record in self.records):
+                why = " ".join(refusal.sentence for refusal in self.records[-1].refused[:3])
+                raise FairleadError(f"No update could be used in {len(self.records)} rounds. {why}".rstrip())
+            if self._store is not None:
+                with disk_errors(self._store.model_file, "written"):
+                    write_durably(self._store.model_file, save(result.arrays.to_torch_state_dict()))
         return result
 
     def configure_train(
@@ -166,6 +187,7 @@ class FlowerStrategy(Strategy):
             grid, lambda nodes: not asked or bool(world.seat(nodes).keys() & set(asked)), "for this round"
         )
         seats = world.seat(grid.get_node_ids())
+        self._connected = len(seats)
         reached = [client for client in asked if client in seats]
         content = self._content(arrays, config, server_round)
         self._sent = {client: Message(content, seats[client], MessageType.TRAIN) for client in reached}
@@ -174,9 +196,7 @@ class FlowerStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        world, state = self._world, self._state
-        assert world is not None
-        assert state is not None
+        world, state = self._begin(self._arrays)
         world.receive(replies, self._asked, self._sent, self.algorithm.solver, state.round)
         # New sizes count in the round that reports them, as in Flower's FedAvg, unless they change the cohort.
         known, world.sizes = world.sizes, world.reported_sizes()
@@ -190,6 +210,8 @@ class FlowerStrategy(Strategy):
                 replace(self._state, memory=world.tables), self._store.checkpoint, self._fingerprint(world)
             )
         log_round(record)
+        for tracker in self._following:
+            tracker.write(record)
         if self._weights == "examples":
             warn_of_claims(known, world.sizes)
         figures = {"arrived": len(record.arrived), "asked": len(record.asked), "refused": len(record.refused)}
@@ -233,6 +255,11 @@ class FlowerStrategy(Strategy):
     def weights(self) -> Tensor:
         """ω by the reports so far."""
         return self._world.weights if self._world is not None else torch.empty(0, dtype=torch.float64)
+
+    def _now(self) -> ServerNow:
+        world, state = self._begin(self._arrays)
+        conditions = world.conditions(state.round, self.algorithm.solver, self._key)
+        return ServerNow(conditions, self.consistency(), self._planned, self._connected)
 
     def _sampled(self, world: StrategyWorld, state: ServerState) -> Tensor:
         """The cohort of the next round: always the same under the same conditions."""

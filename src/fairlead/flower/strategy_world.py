@@ -6,18 +6,18 @@ from math import prod
 from typing import Literal, NoReturn
 
 import torch
-from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, Message, MessageType, MetricRecord
 from torch import Tensor
 
 from fairlead.client_table import PartState, tensor_in
 from fairlead.errors import FairleadError, FieldError
 from fairlead.flower.messages import packed
-from fairlead.flower.requests import text_of, updates_of
+from fairlead.flower.requests import ClientRequest, fault_of, updates_of
 from fairlead.flower.roster import LOG, Estimates
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Population, Refusal, RoundRecord, WorkOrder
-from fairlead.reply_checks import ClientReply, Reason, ReceivedUpdate, ReplyForm, ReplyLimits, validate_reply
+from fairlead.reply_checks import ClientReply, ReceivedUpdate, ReplyForm, ReplyLimits, validate_reply
 from fairlead.worlds.base import World
 
 ReportedWeights = Literal["examples", "uniform"]
@@ -223,10 +223,9 @@ class StrategyWorld(World):
     ) -> ReceivedUpdate | Refusal:
         if client is None:
             return Refusal(None, "not asked", "A node answered that was not asked.")
-        if message.has_error():
-            return Refusal(client, "failed", f"Client {client} failed: {text_of(message.error)}")
-        if message.metadata.src_node_id != sent[client].metadata.dst_node_id:
-            return Refusal(client, Reason.WRONG_CLIENT, f"Another node answered for client {client}.")
+        request = ClientRequest(client, sent[client].metadata.dst_node_id, round, MessageType.TRAIN, 0)
+        if (fault := fault_of(request, message)) is not None:
+            return fault
         arrays = next(iter(message.content.array_records.values()), ArrayRecord())
         metrics = next(iter(message.content.metric_records.values()), MetricRecord())
         examples = metrics.get("num-examples")

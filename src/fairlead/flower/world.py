@@ -324,8 +324,7 @@ class FlowerWorld(World):
                     )
             return found
 
-        places = {client: self.roster.node_of(client) for client in range(self.roster.num_clients)}
-        nodes = {client: node for client, node in places.items() if node is not None}
+        nodes = self.roster.nodes_of(range(self.roster.num_clients))
         self._pending.agreement = agreed = wanted.agree(ask) if known is None else known
         return agreed
 
@@ -467,14 +466,10 @@ class FlowerWorld(World):
         def exchange(
             stage: str, contents: Mapping[int, RecordDict], accept: Callable[[int, RecordDict], None]
         ) -> list[Refusal]:
-            kind = f"{MessageType.TRAIN}.{stage}"
-            sent = {
-                ClientRequest(client, node, order.round, kind, 0): content
-                for client, content in contents.items()
-                if (node := self.roster.node_of(client)) is not None
-            }
-            gone = contents.keys() - {request.client for request in sent}
-            away = [Refusal(client, "away", f"Client {client} is at no node.") for client in sorted(gone)]
+            kind, nodes = f"{MessageType.TRAIN}.{stage}", self.roster.nodes_of(contents)
+            sent = {ClientRequest(c, node, order.round, kind, 0): contents[c] for c, node in nodes.items()}
+            gone = sorted(contents.keys() - nodes.keys())
+            away = [Refusal(client, "away", f"Client {client} is at no node.") for client in gone]
             return away + self._pending.exchange(sent, self.rules, accept, kind, self.rules.deadline)
 
         keys = {client: trained[client].public_keys or (b"", b"") for client in sorted(trained)}
@@ -499,8 +494,7 @@ class FlowerWorld(World):
         """Loss and metrics (N,) by name from clients, or some of them, that have data and answer in time; else NaN."""
         self.roster.refresh(self._grid)
         asked = self.sizes.nonzero().flatten().tolist() if clients is None else clients
-        places = {client: self.roster.node_of(client) for client in asked}
-        nodes = {client: node for client, node in places.items() if node is not None}
+        nodes = self.roster.nodes_of(asked)
         found = requests.collect_metrics(self._pending, nodes, content_for, self.rules)
         everyone = [found.get(client, {}) for client in range(self.roster.num_clients)]
         return {
