@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jinja2 import Template
 
 ROOT = Path(__file__).parents[1]
-SUFFIXES = {".md", ".py", ".toml", ".txt", ".ipynb", ".yml"}
+SUFFIXES = {".md", ".py", ".toml", ".txt", ".ipynb", ".yml", ".jinja"}
 FROM_THE_INDEX = re.compile(
     r"""pip\s+install\s+[^\n`\#]*(?<![\w./-])fairlead\b  # pip install fairlead, also behind options
     | ["'`]fairlead\s*(\[|[<>=~!])                     # "fairlead[flower]", "fairlead>=0.1"
@@ -97,7 +98,7 @@ def test_flower_apps_ask_for_the_same_versions() -> None:
     (torch,) = (requirement for requirement in project["dependencies"] if requirement.startswith("torch"))
     (flwr,) = (name for name in project["optional-dependencies"]["flower"] if name.startswith("flwr"))
     wanted = [flwr, torch]
-    for app in ("examples/flower_app/pyproject.toml", "src/fairlead/flower/template/pyproject.toml.txt"):
-        text = (ROOT / app).read_text(encoding="utf-8").replace("@CLIENTS@", "3")
+    for app in ("examples/flower_app/pyproject.toml", "src/fairlead/flower/template/pyproject.toml.jinja"):
+        text = Template((ROOT / app).read_text(encoding="utf-8")).render(clients=3)
         assert tomllib.loads(text)["project"]["dependencies"] == wanted
         assert "# fairlead itself is installed from its own folder" in text
