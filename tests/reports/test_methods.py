@@ -184,8 +184,8 @@ def test_methods_that_a_study_has_not_begun_are_named(tmp_path: Path) -> None:
     assert [method.label for method in found.methods] == ["fedavg"]
     assert found.absent == ("fednova", "scaffold")
     assert found.shortfalls == (
-        "Not every run finished: fedavg (2 of 2 runs did not finish). No run of fednova and scaffold has started or "
-        "can be read."
+        "Not every run finished: fedavg (2 of 2 runs did not finish). No run of fednova and scaffold has a "
+        "readable round."
     )
     fabricate(tmp_path / "fednova-1", Made("fednova", 1))
     assert study_of(tmp_path).absent == ("scaffold",)
@@ -265,7 +265,7 @@ def test_the_baseline_of_a_study_is_the_first_that_finished_a_run(tmp_path: Path
     found = study_of(tmp_path)
     assert baseline_of(found, None).label == "scaffold"
     assert baseline_of(found, "fednova").label == "fednova"
-    with pytest.raises(FieldError, match=r"'fedaware' is a method of which no run has started"):
+    with pytest.raises(FieldError, match=r"'fedaware' is a method of which no run has a readable round"):
         baseline_of(found, "fedaware")
 
 

@@ -180,6 +180,6 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             raise ImportError(name)
         return real(name, *arguments, **options)
 
-    monkeypatch.setattr("fairlead.charts.display.import_module", without)
+    monkeypatch.setattr("fairlead.errors.import_module", without)
     with pytest.raises(FieldError, match="load_frame needs polars: install it with pip install polars"):
         fl.load_frame(tmp_path, library="polars")
