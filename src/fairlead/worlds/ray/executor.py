@@ -92,7 +92,7 @@ class ActorPool:
             num_cpus=cluster.threads, num_gpus=cluster.gpus, scheduling_strategy="SPREAD", max_restarts=0
         )
         self._failed_starts = 0
-        self._announce_at = monotonic() + _SECONDS_TO_JOIN
+        self._announce_at = math.inf
         self.actors = [self._start() for _ in range(cluster.actors)]
 
     @staticmethod
@@ -159,6 +159,7 @@ class ActorPool:
         return returns
 
     def _start(self) -> PoolActor:
+        self._announce_at = monotonic() + _SECONDS_TO_JOIN
         handle = self._actor_class.remote(self._cluster.threads)
         return PoolActor(handle, handle.process.remote())
 
