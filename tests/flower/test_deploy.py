@@ -72,7 +72,13 @@ def test_flower_knows_the_options_of_the_commands() -> None:
 
 def test_one_command_makes_the_keys_and_starts_the_federation() -> None:
     """By `make federation`, with the lines of the guide."""
-    done = subprocess.run(["make", "-n", "federation"], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        ["make", "-n", "--no-print-directory", "federation"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
     *_, made, started = (line.strip() for line in done.stdout.splitlines())
     guide = (ROOT / "docs" / "flower.md").read_text()
     assert f"$ {made.removeprefix('.venv/bin/')}\n$ {started}\n```\n" in guide
