@@ -142,7 +142,7 @@ def objective_value(world: SimulatedWorld, params: Tensor, buffers: Tensor | Non
     with measuring(world), torch.no_grad():
         for part, share in zip(torch.split(rows, _CHUNK), torch.split(shares, _CHUNK), strict=True):
             losses = world.objective.losses(params, running.clone(), part, None)
-            total += float(share @ losses.to("cpu", torch.float64))
+            total += float(share @ losses.cpu().to(torch.float64))
     return total
 
 
@@ -198,7 +198,7 @@ def near_optimum(
         point.grad = None
         total = torch.zeros((), dtype=torch.float64)
         for part, share in zip(torch.split(rows, _CHUNK), torch.split(shares, _CHUNK), strict=True):
-            loss = share @ objective.losses(point, running.clone(), part, None)
+            loss = share @ objective.losses(point, running.clone(), part, None).to(share)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach().double().cpu()
         return total

@@ -25,7 +25,7 @@ from fairlead.stopping import BestSoFar, StopRule
 from fairlead.task import Task, minimizes
 from fairlead.text import counted
 from fairlead.worlds.base import DataPlace, EngineName, Weights, World
-from fairlead.worlds.device import Arithmetic, Precision, usable_device, why_not
+from fairlead.worlds.device import Arithmetic, Precision, usable_device
 from fairlead.worlds.ray.cluster import RayCluster
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _OF_WORLD = "work link devices engine lanes block device precision reproducible compile data_on tables_in"
 """Fields that mean the same in `SimulatedWorld`."""
-_DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
+_DEVICE = re.compile(r"cpu|mps(:0)?|cuda(:\d{1,3})?")
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,7 @@ class Experiment(Component, Displayed):
             )
         super().__post_init__()
         if not (isinstance(self.device, str) and _DEVICE.fullmatch(self.device)):
-            allowed = f"'cpu', 'cuda' or 'cuda:<number>'{why_not(str(self.device))}"
-            raise field_error(self, "device", allowed, self.device)
+            raise field_error(self, "device", "'cpu', 'cuda', 'cuda:<number>' or 'mps'", self.device)
         if self.keep_best is not None:
             self._require_evaluated("keep_best", self.keep_best)
         if self.stop_when is not None:

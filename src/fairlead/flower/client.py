@@ -28,7 +28,7 @@ from fairlead.parameters import FlatModule
 from fairlead.randomness import Key, seeded_start
 from fairlead.records import Broadcast, Vectors
 from fairlead.task import AnyMetric, PerExample, Task
-from fairlead.worlds.device import usable_device
+from fairlead.worlds.device import home_of, usable_device
 from fairlead.worlds.engines.base import LocalReturns, Objective
 from fairlead.worlds.engines.loop import LoopEngine
 from fairlead.worlds.evaluation import figures_of_one
@@ -317,7 +317,7 @@ def make_client_app(
         return Introduction(client_of(context), size, form().digest).to_records()
 
     def question_in(content: RecordDict, context: Context) -> Question:
-        question = Question.from_records(content, form(), place)
+        question = Question.from_records(content, form(), home_of(place))
         if question.client != client_of(context):
             raise RequestError("wrong client", f"This node is not client {question.client}.")
         return question

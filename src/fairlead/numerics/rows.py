@@ -25,6 +25,11 @@ _ROUNDING = 1e-9
 """Shares of weight below this are rounding errors of sums of shares."""
 
 
+def widest_float(device: torch.device) -> torch.dtype:
+    """The most precise type of numbers that a device has; Apple's GPUs have no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def weighted_median(rows: Tensor, shares: Tensor) -> Tensor:
     """In every coordinate the value with at most half of the weight below and above it, (d,).
 

@@ -159,6 +159,7 @@ class Objective:
     def losses(self, params: Tensor, buffers: Tensor, rows: Tensor, noise: Tensor | None) -> Tensor:
         """Loss of each of the given examples at `(d,)` parameters."""
         inputs, targets = self.examples(rows)
+        params, buffers = params.to(self.device), buffers.to(self.device)
         outputs = self.model.call(params, buffers, inputs, noise, channels_last=self.channels_last)
         return self.loss(outputs, targets)
 
@@ -276,6 +277,18 @@ class LocalReturns(NamedTuple):
             PathRun.tally(run for part in parts for run in part.ran),
             torch.cat(gradients) if gradients else None,
             torch.cat(kept) if kept else None,
+        )
+
+    def to(self, device: torch.device) -> "LocalReturns":
+        """The same on another device."""
+        gradient, kept = self.anchor_gradient, self.kept
+        return LocalReturns(
+            self.delta.to(device),
+            self.loss.to(device),
+            self.buffers.to(device),
+            self.ran,
+            None if gradient is None else gradient.to(device),
+            None if kept is None else kept.to(device),
         )
 
     @property

@@ -167,11 +167,16 @@ def choose_engine(
         )
     if not isinstance(lanes, int) or isinstance(lanes, bool) or lanes < 1:
         raise FieldError(f"SimulatedWorld.lanes must be a whole number of at least 1, got {lanes!r}.")
-    on_cpu = objective.device.type == "cpu"
+    device = objective.device.type
+    on_cpu = device == "cpu"
     if compiled:
-        _refuse_uncompilable(name, objective, on_cpu=on_cpu)
+        _refuse_uncompilable(name, objective)
     if name == "loop":
         return EngineChoice(LoopEngine(), "asked for")
+    if device == "mps":
+        if name != "auto":
+            raise ClashError(f"SimulatedWorld.device='mps' needs engine='loop' or 'auto', got {name!r}.")
+        return EngineChoice(LoopEngine(), "the only engine for mps")
     if name == "auto" and on_cpu and (reason := _fills_a_cpu(objective)):
         return EngineChoice(LoopEngine(per_core=True), reason)
     try:
@@ -191,12 +196,13 @@ def choose_engine(
     return EngineChoice(BatchedEngine(lanes, backend), reason)
 
 
-def _refuse_uncompilable(name: EngineName, objective: Objective, *, on_cpu: bool) -> None:
+def _refuse_uncompilable(name: EngineName, objective: Objective) -> None:
     """Raise if nothing would be compiled: only steps that graphs capture are."""
-    if on_cpu:
+    device = {"cuda": "", "cpu": "a CPU"}.get(objective.device.type, "'mps'")
+    if device:
         raise ClashError(
             "SimulatedWorld.compile=True compiles steps that a CUDA device captures, and SimulatedWorld.device is "
-            "a CPU: leave `compile` out."
+            f"{device}: leave `compile` out."
         )
     if name == "loop":
         raise ClashError(
