@@ -12,11 +12,11 @@ from fairlead.charts.display import Display, Displayed
 from fairlead.clients.in_memory import ALLOWED, InMemory, in_memory
 from fairlead.clients.preprocessing import Preprocessing
 from fairlead.clients.source import ClientSource, FederatedData, PooledSource, RealClients, naming
-from fairlead.component import Component, NaturalNumber, PositiveCount, WholeRange
+from fairlead.component import Component, NaturalNumber, PositiveCount, WholeRange, worded
 from fairlead.conditions.devices import DeviceModel
 from fairlead.conditions.links import LinkModel, PerfectLink
 from fairlead.conditions.work import EqualWork, WorkModel
-from fairlead.errors import ClashError, field_error, short
+from fairlead.errors import ClashError, field_error
 from fairlead.federation import Federation
 from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
@@ -178,11 +178,9 @@ class Experiment(Component, Displayed):
         return f"<Experiment: {type(self.clients).__name__}, {method}, {rounds}, seed {self.seed}>"
 
     def display(self) -> Display:
-        named = [(each.name, getattr(self, each.name)) for each in fields(self)]
-        own = [(name, short(value)) for name, value in named if value is not None]
-        return Display(
-            "Experiment", (), {"field": [name for name, _ in own], "value": [text for _, text in own]}
-        )
+        given = [(each.name, getattr(self, each.name)) for each in fields(self) if each.repr]
+        own = {name: worded(value) for name, value in given if value != getattr(type(self), name, None)}
+        return Display("Experiment", (), {"field": list(own), "value": list(own.values())})
 
     def overview(self, rounds: int = 20) -> "ClientOverview":
         """Data, work and arrival rates of every client, averaged over some rounds, without training."""

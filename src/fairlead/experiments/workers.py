@@ -155,7 +155,7 @@ def default_jobs(planned: Sequence[PlannedRun]) -> int:
     """As many processes as there are cores, or GPUs if all runs use one, and not more than runs."""
     kinds = {run.experiment.device.partition(":")[0] for run in planned}
     gpus = {"cuda": torch.cuda.device_count(), "mps": 1}
-    devices = gpus.get(*kinds, usable_cores()) if len(kinds) == 1 else usable_cores()
+    devices = gpus.get(kinds.pop(), usable_cores()) if len(kinds) == 1 else usable_cores()
     return max(min(devices, len(planned)), 1)
 
 

@@ -42,7 +42,7 @@ def _refused(owner: object | None, device: torch.device | str) -> FieldError:
     allowed = "'cpu', 'mps'" if has_mps else "'cpu'"
     allowed += f" or a CUDA device of this machine, which has {torch.cuda.device_count() or 'none'}"
     if not has_mps and str(device).startswith("mps"):
-        allowed += " (and no GPU of Apple's that torch finds)"
+        allowed += " (torch finds no mps device either)"
     if owner is None:
         return FieldError(f"--device must be {allowed}, got {short(device)}.")
     return field_error(owner, "device", allowed, device)
