@@ -97,7 +97,7 @@ def test_a_device_given_on_the_command_line_wins() -> None:
 def test_mps_is_refused_where_torch_finds_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever a device is named; `doctor` lists it where torch has it."""
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    why = "torch finds no mps device either"
+    why = "must be 'cpu' or a CUDA device of this machine, which has"
     for arguments in (["run", "specs/base.toml"], ["demo"], ["reproduce", "wang2021_lemma_1"]):
         for device in ("mps", "mps:0"):
             done = CliRunner().invoke(app, [*arguments, "--device", device])

@@ -189,7 +189,6 @@ def near_optimum(
     by_example = torch.repeat_interleave(omega / data.sizes.clamp(min=1), data.sizes)
     used = by_example.nonzero().flatten()
     shares = by_example[used].to(start)
-    rows = used.to(start.device)
     evaluations = 0
 
     def evaluate() -> Tensor:
@@ -197,7 +196,7 @@ def near_optimum(
         evaluations += 1
         point.grad = None
         total = torch.zeros((), dtype=torch.float64)
-        for part, share in zip(torch.split(rows, _CHUNK), torch.split(shares, _CHUNK), strict=True):
+        for part, share in zip(torch.split(used, _CHUNK), torch.split(shares, _CHUNK), strict=True):
             loss = share @ objective.losses(point, running.clone(), part, None).to(share)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach().double().cpu()

@@ -153,9 +153,8 @@ def usable_cores() -> int:
 
 def default_jobs(planned: Sequence[PlannedRun]) -> int:
     """As many processes as there are cores, or GPUs if all runs use one, and not more than runs."""
-    kinds = {run.experiment.device.partition(":")[0] for run in planned}
-    gpus = {"cuda": torch.cuda.device_count(), "mps": 1}
-    devices = gpus.get(kinds.pop(), usable_cores()) if len(kinds) == 1 else usable_cores()
+    on_gpu = bool(planned) and all(run.experiment.device != "cpu" for run in planned)
+    devices = torch.cuda.device_count() if on_gpu else usable_cores()
     return max(min(devices, len(planned)), 1)
 
 

@@ -24,11 +24,12 @@ from fairlead.clients.preprocessing import are_names
 from fairlead.errors import FairleadError, FieldError, require_integer, require_number
 from fairlead.flower import messages, secure_sums
 from fairlead.flower.messages import Introduction, ModelForm, Question, RequestError
+from fairlead.numerics.rows import home_of
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key, seeded_start
 from fairlead.records import Broadcast, Vectors
 from fairlead.task import AnyMetric, PerExample, Task
-from fairlead.worlds.device import home_of, usable_device
+from fairlead.worlds.device import usable_device
 from fairlead.worlds.engines.base import LocalReturns, Objective
 from fairlead.worlds.engines.loop import LoopEngine
 from fairlead.worlds.evaluation import figures_of_one

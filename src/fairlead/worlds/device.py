@@ -15,7 +15,6 @@ from torch import Tensor
 from fairlead.clients.data import ClientData, offsets_of
 from fairlead.errors import ClashError, FieldError, did_you_mean, field_error, short
 from fairlead.memory.budget import available_bytes
-from fairlead.numerics.rows import widest_float
 from fairlead.worlds.engines.base import Objective
 
 
@@ -32,17 +31,9 @@ def usable_device(owner: object | None, device: torch.device | str) -> torch.dev
     return found
 
 
-def home_of(device: torch.device) -> torch.device:
-    """Where the vectors of a run on a device are kept and summed: on the device, if it has float64, else on the CPU."""
-    return device if widest_float(device) == torch.float64 else torch.device("cpu")
-
-
 def _refused(owner: object | None, device: torch.device | str) -> FieldError:
-    has_mps = torch.backends.mps.is_available()
-    allowed = "'cpu', 'mps'" if has_mps else "'cpu'"
+    allowed = "'cpu', 'mps'" if torch.backends.mps.is_available() else "'cpu'"
     allowed += f" or a CUDA device of this machine, which has {torch.cuda.device_count() or 'none'}"
-    if not has_mps and str(device).startswith("mps"):
-        allowed += " (torch finds no mps device either)"
     if owner is None:
         return FieldError(f"--device must be {allowed}, got {short(device)}.")
     return field_error(owner, "device", allowed, device)

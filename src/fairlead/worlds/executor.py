@@ -350,9 +350,8 @@ def take_steps(
     )
     returns = engine.run(objective, jobs)
     if jobs.steps.solver.needs_anchor_gradient:
-        returns = returns._replace(
-            anchor_gradient=_anchor_gradients(objective, jobs, first_rows, block.sizes)
-        )
+        gradients = _anchor_gradients(objective, jobs, first_rows, block.sizes)
+        returns = returns._replace(anchor_gradient=gradients)
     return returns.to(order.anchor.device)
 
 

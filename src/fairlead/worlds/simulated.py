@@ -23,6 +23,7 @@ from fairlead.errors import ClashError, DataError, FieldError, field_error, is_i
 from fairlead.local_solver import LocalSolver
 from fairlead.memory.budget import require_memory
 from fairlead.models.base import ExampleShape
+from fairlead.numerics.rows import home_of
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key
 from fairlead.records import (
@@ -42,15 +43,7 @@ from fairlead.task import Task, accuracy, mean_squared_error
 from fairlead.text import label
 from fairlead.worlds.base import DataPlace, EngineName, Weights, Workings, World, objective_weights
 from fairlead.worlds.behavior import ClientBehavior, MessageSizes, Responders
-from fairlead.worlds.device import (
-    Arithmetic,
-    HostData,
-    Precision,
-    home_of,
-    on_host,
-    stays_on_host,
-    usable_device,
-)
+from fairlead.worlds.device import Arithmetic, HostData, Precision, on_host, stays_on_host, usable_device
 from fairlead.worlds.engines.base import AsyncEngine, Engine, LocalReturns, Objective
 from fairlead.worlds.engines.choice import choose_engine
 from fairlead.worlds.engines.lane_gradients import evaluation_model
@@ -226,16 +219,12 @@ class SimulatedWorld(World):
         return params, buffers
 
     def initial_memory(self, solver: LocalSolver) -> PartState:
-        model, num_clients = self.objective.model, self.population.num_clients
+        model, own = self.objective.model, self.population
         refuse_unknown_parameters(solver, model)
         dims = solver.memory_dims(self.population.num_parameters, len(model.initial_buffers()))
         return {
             name: ClientTable.create(
-                num_clients,
-                dim,
-                dtype=self.dtype,
-                device=self.population.device,
-                folder=self.population.tables_in,
+                own.num_clients, dim, dtype=own.dtype, device=own.device, folder=own.tables_in
             )
             for name, dim in dims.items()
         }

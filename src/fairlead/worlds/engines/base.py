@@ -187,7 +187,6 @@ class Objective:
         """The gradient of the mean loss over any number of examples, leaving `buffers` as they are."""
         total = torch.zeros_like(params)
         places = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        places = places.to(params.device)
         for part in torch.split(places, chunk):
             total += self.gradient(params, buffers.clone(), part, noise)[1] * len(part)
         return total / max(len(places), 1)
@@ -281,15 +280,8 @@ class LocalReturns(NamedTuple):
 
     def to(self, device: torch.device) -> "LocalReturns":
         """The same on another device."""
-        gradient, kept = self.anchor_gradient, self.kept
-        return LocalReturns(
-            self.delta.to(device),
-            self.loss.to(device),
-            self.buffers.to(device),
-            self.ran,
-            None if gradient is None else gradient.to(device),
-            None if kept is None else kept.to(device),
-        )
+        parts = self._asdict().items()
+        return self._replace(**{name: part.to(device) for name, part in parts if isinstance(part, Tensor)})
 
     @property
     def rows(self) -> tuple[Tensor | None, ...]:
