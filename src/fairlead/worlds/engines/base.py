@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -280,8 +280,9 @@ class LocalReturns(NamedTuple):
 
     def to(self, device: torch.device) -> "LocalReturns":
         """The same on another device."""
-        parts = self._asdict().items()
-        return self._replace(**{name: part.to(device) for name, part in parts if isinstance(part, Tensor)})
+        parts: dict[str, Any] = self._asdict()
+        moved = {name: part.to(device) for name, part in parts.items() if isinstance(part, Tensor)}
+        return self._replace(**(parts | moved))
 
     @property
     def rows(self) -> tuple[Tensor | None, ...]:
