@@ -6,8 +6,9 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from itertools import groupby
 from typing import (
     Annotated,
     Any,
@@ -284,3 +285,21 @@ def part_named(role: type[PartT], name: str, where: str) -> type[PartT]:
 def summary(documented: object) -> str:
     """First paragraph of the docstring of a class or function, for tables."""
     return (inspect.getdoc(documented) or "").split("\n\n", maxsplit=1)[0].replace("\n", " ")
+
+
+def worded(value: object) -> str:
+    """A part with the fields that are not at their defaults; equal neighbors of a list are counted."""
+    if isinstance(value, Component) and dataclasses.is_dataclass(value):
+        own = [(each, getattr(value, each.name)) for each in dataclasses.fields(value)]
+        told = [
+            f"{each.name}={worded(content)}"
+            for each, content in own
+            # Data in memory have no short text.
+            if isinstance(content, Component | tuple | str | int | float | Callable)
+            and content != each.default
+        ]
+        return f"{type(value).__name__}({', '.join(told)})" if told else type(value).__name__
+    if isinstance(value, tuple):
+        groups = [(worded(item), len(list(same))) for item, same in groupby(value)]
+        return ", ".join(f"{count} × {text}" if count > 1 else text for text, count in groups).join("[]")
+    return getattr(value, "__name__", type(value).__name__) if callable(value) else str(value)

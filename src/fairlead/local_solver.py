@@ -19,6 +19,7 @@ from fairlead.corrections.base import Correction, Extent, LocalOutcome, LocalRes
 from fairlead.corrections.compression import CompressedUpdate
 from fairlead.corrections.personal import OwnParameters
 from fairlead.errors import ClashError, FieldError
+from fairlead.numerics.rows import widest_float
 from fairlead.optimizers.base import Constant, Optimizer, OptimizerState, Schedule
 from fairlead.records import Vectors
 
@@ -237,8 +238,9 @@ class LocalSolver(Component):
     def _followed(self, state: LocalState, gradient: Tensor, anchor: Tensor, shared: Vectors) -> Tensor:
         """The raw gradient after clipping and corrections."""
         if self.clip is not None:
-            # In float64, since an infinite norm would shorten a long gradient to zero.
-            norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True, dtype=torch.float64)
+            # As wide as possible, since an infinite norm would shorten a long gradient to zero.
+            wide = widest_float(gradient.device)
+            norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True, dtype=wide)
             gradient = gradient * (self.clip / norm.clamp(min=self.clip)).to(gradient)
         for correction in self.corrections:
             gradient = correction.correct(gradient, state.local, anchor, state.memory, shared)

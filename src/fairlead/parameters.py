@@ -323,6 +323,7 @@ def _generator_watch(module: nn.Module, device: torch.device) -> Iterator[list[s
 
     def state() -> bytes:
         on_device = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+        on_device += [torch.mps.get_rng_state()] if device.type == "mps" else []
         return b"".join(rng.numpy().tobytes() for rng in (torch.get_rng_state(), *on_device))
 
     culprits: list[str] = []

@@ -22,6 +22,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from fairlead.errors import FieldError, short
+from fairlead.numerics.rows import widest_float
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -132,6 +133,9 @@ def keyed_uniform(key: Tensor, shape: torch.Size, device: torch.device) -> Tenso
         word = ((word ^ (word >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
         word = ((word ^ (word >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
         word = word ^ (word >> 16)
+    if widest_float(device) == torch.float32:
+        # As many bits as fit: rounded up, the largest words would give 1.
+        return ((word >> 8).to(torch.float32) * 2.0**-24).reshape(shape)
     return (word.to(torch.float64) * 2.0**-32).reshape(shape)
 
 

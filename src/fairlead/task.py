@@ -37,6 +37,7 @@ from fairlead.metrics.classification import (
 from fairlead.models.augmentation import Augmentation, InputPipeline
 from fairlead.models.base import ExampleShape, Model
 from fairlead.models.imported import InMemoryModel, imported
+from fairlead.numerics.rows import widest_float
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key, seeded_start
 from fairlead.text import counted
@@ -93,8 +94,10 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
             f"accuracy needs one class for each row of outputs, got targets of shape {tuple(targets.shape)} for "
             f"outputs of shape {tuple(outputs.shape)}: choose other Task.metrics."
         )
-    hits = (outputs.argmax(-1) == targets).to(torch.float64).reshape(len(targets), -1)
-    valid = (targets != -100).to(torch.float64).reshape(len(targets), -1)
+    hits, valid = (
+        counted.to(widest_float(outputs.device)).reshape(len(targets), -1)
+        for counted in (outputs.argmax(-1) == targets, targets != -100)
+    )
     return hits.sum(1) / valid.sum(1).clamp(min=1.0)
 
 

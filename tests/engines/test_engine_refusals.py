@@ -368,7 +368,7 @@ def test_lanes_must_be_a_whole_number(lanes: Any) -> None:
 
 @pytest.mark.parametrize("engine", ["auto", "loop", "batched", "branches"])
 def test_nothing_is_compiled_on_a_cpu(engine: Any) -> None:
-    with pytest.raises(ClashError, match=r"compile=True .* is a CPU: leave `compile` out\.$"):
+    with pytest.raises(ClashError, match=r"compile=True .* is 'cpu': leave `compile` out\.$"):
         fl.SimulatedWorld(fl.Task(nn.Linear(4, 3)), data(), engine=engine, compile=True)
 
 

@@ -91,12 +91,13 @@ def test_a_device_given_on_the_command_line_wins() -> None:
         more = ["--grid", "seed=0..1"] if command == "sweep" else []
         done = CliRunner().invoke(app, [command, "specs/base.toml", "--device", "tpu", *more])
         assert done.exit_code == 2
-        assert "Experiment.device must be 'cpu', 'cuda' or 'cuda:<number>', got 'tpu'." in done.output
+        assert "Experiment.device must be 'cpu', 'cuda', 'cuda:<number>' or 'mps', got 'tpu'." in done.output
 
 
-def test_mps_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mps_is_refused_where_torch_finds_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever a device is named; `doctor` lists it where torch has it."""
-    why = "updates are summed in float64, which mps lacks"
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    why = "must be 'cpu' or a CUDA device of this machine, which has"
     for arguments in (["run", "specs/base.toml"], ["demo"], ["reproduce", "wang2021_lemma_1"]):
         for device in ("mps", "mps:0"):
             done = CliRunner().invoke(app, [*arguments, "--device", device])
@@ -105,7 +106,7 @@ def test_mps_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None
         usable_device(None, "mps")
     for has_it in (False, True):
         monkeypatch.setattr(torch.backends.mps, "is_available", lambda has_it=has_it: has_it)
-        assert ("lacks float64" in CliRunner().invoke(app, ["doctor", "--json"]).output) is has_it
+        assert ("Apple's GPU" in CliRunner().invoke(app, ["doctor", "--json"]).output) is has_it
 
 
 def test_shells_complete_commands() -> None:

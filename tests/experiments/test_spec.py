@@ -222,7 +222,7 @@ def test_entries_of_lists_of_parts_are_reached_by_number() -> None:
         ("seed=9223372036854775808", "seed must be a whole number of at most 9223372036854775807, got 922337"),
         ("seed=-9223372036854775808", "seed must be a whole number of at least -9223372036854775807, got -92"),
         ("algorithm.cohort_size=9223372036854775808", "algorithm.cohort_size must be a whole number of at most 9"),
-        ("device=tpu", "Experiment.device must be 'cpu', 'cuda' or 'cuda:<number>', got 'tpu'."),
+        ("device=tpu", "Experiment.device must be 'cpu', 'cuda', 'cuda:<number>' or 'mps', got 'tpu'."),
         ("dtype=float16", "dtype must be 'float32' or 'float64', got 'float16'."),
         ("engine=fast", "engine must be one of 'auto', 'loop', 'batched'"),
         ("weights=exampels", "weights must be one of 'examples', 'uniform', a list, 'none', got 'exampels'."),

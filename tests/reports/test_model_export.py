@@ -64,9 +64,10 @@ def test_the_card_says_where_the_model_comes_from(run: fl.Run, tmp_path: Path) -
     for fact in (
         "# digits",
         "The last model, after 3 rounds.",
-        "| Model | `MLP(hidden=(8,), dropout=0.0)`, 610 numbers |",
+        "| Model | `MLP(hidden=[8])`, 610 numbers |",
         "Digits(num_clients=5",
-        "`FedNova(",
+        "SGD(lr=0.1)",
+        "`FedNova`",
         "| Objective asked for | Σ ω_i F_i over the clients,",
         "| Objective optimized | The run optimized the intended objective.",
         f"| accuracy | {accuracy.metrics['accuracy']:.6g} |",

@@ -261,7 +261,7 @@ def test_csv_has_full_precision_and_every_part_of_an_estimate(summary: Summary) 
 def test_the_caption_says_what_columns_are(summary: Summary) -> None:
     caption = latex_table(table(summary, "results"), ["a", "b", "c"]).splitlines()[2]
     assert "Difference: percentage points to fedavg, paired by seed; " in caption
-    assert caption.endswith("e-LUDD: diversity of updates, mean of e-LUD over rounds.}")
+    assert caption.endswith("Update diversity: e-LUDD, mean over rounds; 1 if all agree.}")
 
 
 def test_latex_escapes_what_is_special_there(summary: Summary) -> None:

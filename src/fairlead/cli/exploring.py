@@ -56,7 +56,7 @@ def demo(
     Options:
         rounds: Rounds of each method.
         seed: Seed of data, model, batches and links.
-        device: Device to train on: cpu, cuda or cuda:<number>.
+        device: Device to train on: cpu, cuda, cuda:<number> or mps.
     """
     import torch
 

@@ -26,7 +26,7 @@ OverridesOption = Annotated[
 SeedOption = Annotated[int | None, Option(help="Seed; overrides the spec's.")]
 RoundsOption = Annotated[int | None, Option(help="Number of rounds; overrides the spec's.")]
 DeviceOption = Annotated[
-    str | None, Option(help="Device to train on: cpu, cuda or cuda:<number>; overrides the spec's.")
+    str | None, Option(help="Device to train on: cpu, cuda, cuda:<number> or mps; overrides the spec's.")
 ]
 CheckpointOption = Annotated[int, Option(help="Rounds between checkpoints.")]
 QuietOption = Annotated[bool, Option("--quiet", "-q", help="Print only errors.")]

@@ -357,7 +357,7 @@ def reproduce(
         name: A published result; all of them by default. See `fairlead list reproductions`.
         scale: smoke: a quick check that it runs; small: the claim on a small problem; full: the paper's setting.
         data: Folder with your data sets, such as cifar-10-batches-py.
-        device: Device to train on: cpu, cuda or cuda:<number>.
+        device: Device to train on: cpu, cuda, cuda:<number> or mps.
         seeds: Seeds, such as 0..2 or 0,1,2.
         only: Run only these methods or settings of a table, separated by commas.
         out: Folder for runs and results.

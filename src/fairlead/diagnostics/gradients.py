@@ -142,7 +142,7 @@ def objective_value(world: SimulatedWorld, params: Tensor, buffers: Tensor | Non
     with measuring(world), torch.no_grad():
         for part, share in zip(torch.split(rows, _CHUNK), torch.split(shares, _CHUNK), strict=True):
             losses = world.objective.losses(params, running.clone(), part, None)
-            total += float(share @ losses.to("cpu", torch.float64))
+            total += float(share @ losses.cpu().to(torch.float64))
     return total
 
 
@@ -189,7 +189,6 @@ def near_optimum(
     by_example = torch.repeat_interleave(omega / data.sizes.clamp(min=1), data.sizes)
     used = by_example.nonzero().flatten()
     shares = by_example[used].to(start)
-    rows = used.to(start.device)
     evaluations = 0
 
     def evaluate() -> Tensor:
@@ -197,8 +196,8 @@ def near_optimum(
         evaluations += 1
         point.grad = None
         total = torch.zeros((), dtype=torch.float64)
-        for part, share in zip(torch.split(rows, _CHUNK), torch.split(shares, _CHUNK), strict=True):
-            loss = share @ objective.losses(point, running.clone(), part, None)
+        for part, share in zip(torch.split(used, _CHUNK), torch.split(shares, _CHUNK), strict=True):
+            loss = share @ objective.losses(point, running.clone(), part, None).to(share)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach().double().cpu()
         return total

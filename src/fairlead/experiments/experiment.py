@@ -12,11 +12,11 @@ from fairlead.charts.display import Display, Displayed
 from fairlead.clients.in_memory import ALLOWED, InMemory, in_memory
 from fairlead.clients.preprocessing import Preprocessing
 from fairlead.clients.source import ClientSource, FederatedData, PooledSource, RealClients, naming
-from fairlead.component import Component, NaturalNumber, PositiveCount, WholeRange
+from fairlead.component import Component, NaturalNumber, PositiveCount, WholeRange, worded
 from fairlead.conditions.devices import DeviceModel
 from fairlead.conditions.links import LinkModel, PerfectLink
 from fairlead.conditions.work import EqualWork, WorkModel
-from fairlead.errors import ClashError, field_error, short
+from fairlead.errors import ClashError, field_error
 from fairlead.federation import Federation
 from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
@@ -25,7 +25,7 @@ from fairlead.stopping import BestSoFar, StopRule
 from fairlead.task import Task, minimizes
 from fairlead.text import counted
 from fairlead.worlds.base import DataPlace, EngineName, Weights, World
-from fairlead.worlds.device import Arithmetic, Precision, usable_device, why_not
+from fairlead.worlds.device import Arithmetic, Precision, usable_device
 from fairlead.worlds.ray.cluster import RayCluster
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _OF_WORLD = "work link devices engine lanes block device precision reproducible compile data_on tables_in"
 """Fields that mean the same in `SimulatedWorld`."""
-_DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
+_DEVICE = re.compile(r"cpu|mps(:0)?|cuda(:\d{1,3})?")
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,7 @@ class Experiment(Component, Displayed):
             )
         super().__post_init__()
         if not (isinstance(self.device, str) and _DEVICE.fullmatch(self.device)):
-            allowed = f"'cpu', 'cuda' or 'cuda:<number>'{why_not(str(self.device))}"
-            raise field_error(self, "device", allowed, self.device)
+            raise field_error(self, "device", "'cpu', 'cuda', 'cuda:<number>' or 'mps'", self.device)
         if self.keep_best is not None:
             self._require_evaluated("keep_best", self.keep_best)
         if self.stop_when is not None:
@@ -179,11 +178,9 @@ class Experiment(Component, Displayed):
         return f"<Experiment: {type(self.clients).__name__}, {method}, {rounds}, seed {self.seed}>"
 
     def display(self) -> Display:
-        named = [(each.name, getattr(self, each.name)) for each in fields(self)]
-        own = [(name, short(value)) for name, value in named if value is not None]
-        return Display(
-            "Experiment", (), {"field": [name for name, _ in own], "value": [text for _, text in own]}
-        )
+        given = [(each.name, getattr(self, each.name)) for each in fields(self) if each.repr]
+        own = {name: worded(value) for name, value in given if value != getattr(type(self), name, None)}
+        return Display("Experiment", (), {"field": list(own), "value": list(own.values())})
 
     def overview(self, rounds: int = 20) -> "ClientOverview":
         """Data, work and arrival rates of every client, averaged over some rounds, without training."""

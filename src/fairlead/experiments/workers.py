@@ -153,7 +153,7 @@ def usable_cores() -> int:
 
 def default_jobs(planned: Sequence[PlannedRun]) -> int:
     """As many processes as there are cores, or GPUs if all runs use one, and not more than runs."""
-    on_gpu = bool(planned) and all(run.experiment.device.startswith("cuda") for run in planned)
+    on_gpu = bool(planned) and all(run.experiment.device != "cpu" for run in planned)
     devices = torch.cuda.device_count() if on_gpu else usable_cores()
     return max(min(devices, len(planned)), 1)
 

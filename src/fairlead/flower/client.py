@@ -24,6 +24,7 @@ from fairlead.clients.preprocessing import are_names
 from fairlead.errors import FairleadError, FieldError, require_integer, require_number
 from fairlead.flower import messages, secure_sums
 from fairlead.flower.messages import Introduction, ModelForm, Question, RequestError
+from fairlead.numerics.rows import home_of
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key, seeded_start
 from fairlead.records import Broadcast, Vectors
@@ -317,7 +318,7 @@ def make_client_app(
         return Introduction(client_of(context), size, form().digest).to_records()
 
     def question_in(content: RecordDict, context: Context) -> Question:
-        question = Question.from_records(content, form(), place)
+        question = Question.from_records(content, form(), home_of(place))
         if question.client != client_of(context):
             raise RequestError("wrong client", f"This node is not client {question.client}.")
         return question

@@ -25,6 +25,16 @@ _ROUNDING = 1e-9
 """Shares of weight below this are rounding errors of sums of shares."""
 
 
+def widest_float(device: torch.device) -> torch.dtype:
+    """The most precise type of numbers that a device has; Apple's GPUs have no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def home_of(device: torch.device) -> torch.device:
+    """Where vectors of a run on a device are kept and summed: on the device if it has float64, else on the CPU."""
+    return device if widest_float(device) == torch.float64 else torch.device("cpu")
+
+
 def weighted_median(rows: Tensor, shares: Tensor) -> Tensor:
     """In every coordinate the value with at most half of the weight below and above it, (d,).
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fairlead.component import NotNegative, Positive, UnitInterval, WholeRange
+from fairlead.numerics.rows import widest_float
 from fairlead.optimizers.base import Optimizer, OptimizerState, Stepped
 
 
@@ -146,7 +147,8 @@ class MixedSGD(Optimizer):
         query = torch.where(first, self.used(params, own, state), shared)
         slots = {"own": own, "shared": shared, "phase": torch.where(phase < 0, phase + 1, 1 - phase)}
         if self.adaptive:
-            slope = (state["gap"] * gradient).sum(-1, keepdim=True, dtype=torch.float64).to(gradient)
+            wide = widest_float(gradient.device)
+            slope = (state["gap"] * gradient).sum(-1, keepdim=True, dtype=wide).to(gradient)
             learned = (mix - lr * slope).clamp(0, 1) - self.mix
             slots |= {"gap": state["gap"], "mix_shift": torch.where(phase == -1, learned, state["mix_shift"])}
         return query, slots

@@ -17,7 +17,7 @@ from fairlead.checkpoint.store import save_module
 from fairlead.clients.pool import names_of
 from fairlead.clients.preprocessing import Agreement
 from fairlead.clients.tables import TableFile
-from fairlead.component import Component
+from fairlead.component import Component, worded
 from fairlead.errors import DataError, FieldError, disk_errors, one_line, optional_package
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.kept_models import KeptModel, ModelFacts, Which, kept_model
@@ -134,6 +134,7 @@ def _card(model: KeptModel, run: ReportedRun, title: str, table: "_TableFacts | 
     made = Environment(
         loader=PackageLoader("fairlead", "reports"), trim_blocks=True, undefined=StrictUndefined
     )
+    made.filters["worded"] = worded
     return made.get_template("model_card.md.jinja").render(
         title=title,
         facts=model.facts,

@@ -4,11 +4,10 @@ import math
 import re
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -19,7 +18,7 @@ from fairlead import __version__
 from fairlead.charts.chart import BANDS_AT_ONCE, Chart, LineStyle, Series
 from fairlead.charts.display import Display
 from fairlead.charts.figures import COLORS
-from fairlead.component import Component
+from fairlead.component import Component, worded
 from fairlead.component import summary as first_sentence
 from fairlead.conditions.work import EqualWork
 from fairlead.errors import FieldError, disk_errors
@@ -86,9 +85,11 @@ def render_display(display: Display) -> str:
     """A result as HTML for a notebook, with its own style."""
     # Identifiers must differ from those of other outputs of the notebook.
     key = f"fairlead-{sha256(repr(display).encode()).hexdigest()[:12]}-"
-    rows = list(zip(*display.table.values(), strict=True))
+    columns = display.table.values()
+    rows = list(zip(*columns, strict=True))
+    prose = [Markup(' class="prose"') if max(map(len, cells), default=0) > 30 else "" for cells in columns]
     template = _environment().get_template("notebook.html.jinja")
-    return template.render(display=display, rows=rows, key=key, colors=COLORS)
+    return template.render(display=display, rows=rows, prose=prose, key=key, colors=COLORS)
 
 
 @cache
@@ -150,26 +151,9 @@ class _Fact(NamedTuple):
         if not isinstance(part, Component):
             return cls(type(part).__name__)
         # The sentence with the values of the fields that it names.
-        own = {f"`{name}`": charts.shortened(_worded(value), 60) for name, value in vars(part).items()}
+        own = {f"`{name}`": charts.shortened(worded(value), 60) for name, value in vars(part).items()}
         told = re.sub(r"`\w+`", lambda name: own.get(name[0], name[0].strip("`")), first_sentence(type(part)))
-        return cls(charts.shortened(_worded(part), _FACT_LENGTH), told)
-
-
-def _worded(value: object) -> str:
-    """A part with the fields that are not at their defaults; equal neighbors of a list are counted."""
-    if isinstance(value, Component) and is_dataclass(value):
-        own = [(each, getattr(value, each.name)) for each in fields(value)]
-        told = [
-            f"{each.name}={_worded(content)}"
-            for each, content in own
-            # Data and functions in memory have no short text.
-            if isinstance(content, Component | tuple | str | int | float) and content != each.default
-        ]
-        return f"{type(value).__name__}({', '.join(told)})" if told else type(value).__name__
-    if isinstance(value, tuple):
-        groups = [(_worded(item), len(list(same))) for item, same in groupby(value)]
-        return ", ".join(f"{count} × {text}" if count > 1 else text for text, count in groups).join("[]")
-    return str(value)
+        return cls(charts.shortened(worded(part), _FACT_LENGTH), told)
 
 
 def _conditions(summary: Summary) -> dict[str, list[tuple[_Fact, str]]]:

@@ -182,7 +182,9 @@ def _results_table(summary: Summary) -> ReportTable | None:
             summary, "Objective difference", "number", lambda method: method.objective_difference
         ),
         *figures.values(),
-        means("e-LUDD", "number", lambda run: run.eludd, "diversity of updates, mean of e-LUD over rounds"),
+        means(
+            "Update diversity", "number", lambda run: run.eludd, "e-LUDD, mean over rounds; 1 if all agree"
+        ),
     ]
     averaged = "" if measure.at_the_end else ", averaged over the evaluations in the named rounds"
     note = f"{measure.quantity.title}: mean over seeds ± half the 95 % interval{averaged}."

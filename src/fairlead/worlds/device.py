@@ -24,22 +24,16 @@ def usable_device(owner: object | None, device: torch.device | str) -> torch.dev
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise _refused(owner, device) from error
+    count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     # Torch keeps eight bits of an index, so that a large one may come back below zero.
-    if found.type != "cpu" and not (
-        found.type == "cuda" and 0 <= (found.index or 0) < torch.cuda.device_count()
-    ):
+    if not 0 <= (found.index or 0) < count.get(found.type, 0):
         raise _refused(owner, device)
     return found
 
 
-def why_not(device: str) -> str:
-    """A remark on a device of torch that no engine uses."""
-    return " (updates are summed in float64, which mps lacks)" if device.split(":")[0] == "mps" else ""
-
-
 def _refused(owner: object | None, device: torch.device | str) -> FieldError:
-    allowed = f"'cpu' or a CUDA device of this machine, which has {torch.cuda.device_count() or 'none'}"
-    allowed += why_not(str(device))
+    allowed = "'cpu', 'mps'" if torch.backends.mps.is_available() else "'cpu'"
+    allowed += f" or a CUDA device of this machine, which has {torch.cuda.device_count() or 'none'}"
     if owner is None:
         return FieldError(f"--device must be {allowed}, got {short(device)}.")
     return field_error(owner, "device", allowed, device)
@@ -104,6 +98,11 @@ class Arithmetic:
         if self.precision == "tf32" and device.type == "cpu":
             raise ClashError(
                 "SimulatedWorld.precision='tf32' needs an NVIDIA device: use 'full' or 'bfloat16'."
+            )
+        if device.type == "mps" and (self != Arithmetic() or dtype != torch.float32):
+            raise ClashError(
+                "SimulatedWorld.device='mps' computes in float32 alone: leave SimulatedWorld.dtype, "
+                "SimulatedWorld.precision and SimulatedWorld.reproducible out, or use 'cpu'."
             )
         if self.reproducible and device.type == "cuda":
             # cuBLAS reads it when it is first used in a process.

@@ -181,7 +181,8 @@ def _figures(
     data: ClientData,
 ) -> dict[str, _Figure]:
     """Loss and metrics of all examples."""
-    loss = task.loss_function()
+    loss, device = task.loss_function(), next(model.module.parameters()).device
+    params, buffers = params.to(device), buffers.to(device)
     functions: dict[str, AnyMetric] = {"loss": loss, **metrics}
     parts: dict[str, list[Tensor]] = {name: [] for name in functions}
     whole: dict[str, bool] = {}
@@ -192,7 +193,7 @@ def _figures(
         for inputs, targets in zip(
             torch.split(data.inputs, chunk), torch.split(data.targets, chunk), strict=True
         ):
-            inputs, targets = inputs.to(params.device, copy=True), targets.to(params.device)
+            inputs, targets = inputs.to(device, copy=True), targets.to(device)
             # Copies, since a model may change its inputs or buffers in place.
             outputs = model.call(params, buffers.clone(), inputs, None, channels_last=channels_last)
             if not parts["loss"]:
@@ -212,7 +213,7 @@ def _figures(
     return {
         name: _WholeSet(torch.cat(parts[name]).cpu(), targets, function)
         if whole.get(name, True)
-        else torch.cat(parts[name]).to("cpu", torch.float64)
+        else torch.cat(parts[name]).cpu().to(torch.float64)
         for name, function in functions.items()
     }
 

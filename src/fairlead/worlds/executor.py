@@ -148,9 +148,10 @@ def derive_masks(order: OrderT, solver: LocalSolver, model: FlatModule) -> Order
     """An order for a solver, with the masks of the parameters that clients keep among its shared vectors."""
     names, shared = solver.own_parameters, dict(order.shared)
     if names is not None:
-        shared[OWN_MASK], buffers = model.own(names)
+        params, buffers = model.own(names)
+        shared[OWN_MASK] = params.to(order.anchor)
         if buffers is not None:
-            shared[OWN_BUFFERS] = buffers
+            shared[OWN_BUFFERS] = buffers.to(order.anchor)
     return replace(order, solver=solver, shared=shared)
 
 
@@ -334,19 +335,24 @@ def take_steps(
     steps: LocalSteps,
     first_rows: Tensor,
 ) -> LocalReturns:
-    """The local work of clients whose examples begin at `first_rows` of the objective's data."""
+    """The local work of clients whose examples begin at `first_rows` of the objective's data.
+
+    It is done on the device of the objective, and returned to that of the order.
+    """
+    device = objective.device
     jobs = LocalJobs(
         clients=block.clients.tolist(),
         steps=steps,
-        anchor=order.anchor,
-        buffers=start_buffers(order, block.memory),
-        shared=order.shared,
-        memory={name: block.memory[name] for name in order.solver.step_memory},
+        anchor=order.anchor.to(device),
+        buffers=start_buffers(order, block.memory).to(device),
+        shared={name: vector.to(device) for name, vector in order.shared.items()},
+        memory={name: block.memory[name].to(device) for name in order.solver.step_memory},
     )
     returns = engine.run(objective, jobs)
     if jobs.steps.solver.needs_anchor_gradient:
-        return returns._replace(anchor_gradient=_anchor_gradients(objective, jobs, first_rows, block.sizes))
-    return returns
+        gradients = _anchor_gradients(objective, jobs, first_rows, block.sizes)
+        returns = returns._replace(anchor_gradient=gradients)
+    return returns.to(order.anchor.device)
 
 
 def _anchor_gradients(objective: Objective, jobs: LocalJobs, first_rows: Tensor, sizes: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from fairlead.errors import ClashError, DataError, FieldError, field_error, is_i
 from fairlead.local_solver import LocalSolver
 from fairlead.memory.budget import require_memory
 from fairlead.models.base import ExampleShape
+from fairlead.numerics.rows import home_of
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key
 from fairlead.records import (
@@ -78,7 +79,8 @@ class SimulatedWorld(World):
       a pass each, and "auto" selects the fastest for this model and device; `lanes`: the most clients side by side;
       `block`: the number of clients that the engine receives together (None: all of a round), which must be equal in
       all processes that should give the same bits (`RayWorld`).
-    - `device` and `dtype` of parameters and examples.
+    - `device` and `dtype` of parameters and examples; on "mps" clients train one after another, and everything that is
+      summed in float64 stays on the CPU.
     - `precision` of products: "full" in the type of the parameters, "tf32" or "bfloat16" with factors rounded
       to 10 or 7 bits, faster on devices that have them.
     - `reproducible`: the same bits on every repetition, on CUDA devices too, at some cost in speed.
@@ -172,7 +174,7 @@ class SimulatedWorld(World):
             self.objective, chosen, self.arithmetic, host_data=host_data, block=block
         )
         folder = None if tables_in is None else Path(tables_in)
-        self._population = Population(omega, model.layout, self.device, dtype, clients.names, folder)
+        self._population = Population(omega, model.layout, home_of(self.device), dtype, clients.names, folder)
         sizes = MessageSizes(self._population.num_parameters, len(model.initial_buffers()), dtype)
         self.behavior = ClientBehavior(clients.sizes, work, link, devices, sizes)
         self._paths: tuple[PathRun, ...] = ()
@@ -206,7 +208,8 @@ class SimulatedWorld(World):
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
         model = self.task.build(self.shape, key)
         params, buffers = (
-            vector.to(self.device, self.dtype) for vector in (model.initial_params(), model.initial_buffers())
+            vector.to(self.population.device, self.dtype)
+            for vector in (model.initial_params(), model.initial_buffers())
         )
         if not bool(params.isfinite().all() & buffers.isfinite().all()):
             raise FieldError(
@@ -216,12 +219,12 @@ class SimulatedWorld(World):
         return params, buffers
 
     def initial_memory(self, solver: LocalSolver) -> PartState:
-        model, num_clients = self.objective.model, self.population.num_clients
+        model, own = self.objective.model, self.population
         refuse_unknown_parameters(solver, model)
         dims = solver.memory_dims(self.population.num_parameters, len(model.initial_buffers()))
         return {
             name: ClientTable.create(
-                num_clients, dim, dtype=self.dtype, device=self.device, folder=self.population.tables_in
+                own.num_clients, dim, dtype=own.dtype, device=own.device, folder=own.tables_in
             )
             for name, dim in dims.items()
         }

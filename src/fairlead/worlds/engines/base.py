@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -159,6 +159,7 @@ class Objective:
     def losses(self, params: Tensor, buffers: Tensor, rows: Tensor, noise: Tensor | None) -> Tensor:
         """Loss of each of the given examples at `(d,)` parameters."""
         inputs, targets = self.examples(rows)
+        params, buffers = params.to(self.device), buffers.to(self.device)
         outputs = self.model.call(params, buffers, inputs, noise, channels_last=self.channels_last)
         return self.loss(outputs, targets)
 
@@ -186,7 +187,6 @@ class Objective:
         """The gradient of the mean loss over any number of examples, leaving `buffers` as they are."""
         total = torch.zeros_like(params)
         places = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        places = places.to(params.device)
         for part in torch.split(places, chunk):
             total += self.gradient(params, buffers.clone(), part, noise)[1] * len(part)
         return total / max(len(places), 1)
@@ -277,6 +277,12 @@ class LocalReturns(NamedTuple):
             torch.cat(gradients) if gradients else None,
             torch.cat(kept) if kept else None,
         )
+
+    def to(self, device: torch.device) -> "LocalReturns":
+        """The same on another device."""
+        parts: dict[str, Any] = self._asdict()
+        moved = {name: part.to(device) for name, part in parts.items() if isinstance(part, Tensor)}
+        return self._replace(**(parts | moved))
 
     @property
     def rows(self) -> tuple[Tensor | None, ...]:

@@ -169,9 +169,13 @@ def choose_engine(
         raise FieldError(f"SimulatedWorld.lanes must be a whole number of at least 1, got {lanes!r}.")
     on_cpu = objective.device.type == "cpu"
     if compiled:
-        _refuse_uncompilable(name, objective, on_cpu=on_cpu)
+        _refuse_uncompilable(name, objective)
     if name == "loop":
         return EngineChoice(LoopEngine(), "asked for")
+    if objective.device.type == "mps":
+        if name != "auto":
+            raise ClashError(f"SimulatedWorld.device='mps' needs engine='loop' or 'auto', got {name!r}.")
+        return EngineChoice(LoopEngine(), "the only engine for mps")
     if name == "auto" and on_cpu and (reason := _fills_a_cpu(objective)):
         return EngineChoice(LoopEngine(per_core=True), reason)
     try:
@@ -191,12 +195,12 @@ def choose_engine(
     return EngineChoice(BatchedEngine(lanes, backend), reason)
 
 
-def _refuse_uncompilable(name: EngineName, objective: Objective, *, on_cpu: bool) -> None:
+def _refuse_uncompilable(name: EngineName, objective: Objective) -> None:
     """Raise if nothing would be compiled: only steps that graphs capture are."""
-    if on_cpu:
+    if objective.device.type != "cuda":
         raise ClashError(
             "SimulatedWorld.compile=True compiles steps that a CUDA device captures, and SimulatedWorld.device is "
-            "a CPU: leave `compile` out."
+            f"{objective.device.type!r}: leave `compile` out."
         )
     if name == "loop":
         raise ClashError(

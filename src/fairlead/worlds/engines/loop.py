@@ -94,6 +94,7 @@ class LoopEngine(WholePath):
     """
 
     name, engine, takes_only = "loop", "loop", "everything"
+    devices = ("cpu", "cuda", "mps")
     per_core: bool = False
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalReturns:

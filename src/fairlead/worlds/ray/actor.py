@@ -192,14 +192,6 @@ class ShardActor:
             recipe, shards = ray.get(list(assignment))
             self._executor = recipe.executor(shards)
             self._assignment = assignment
-        device, sent, clients = self._executor.objective.device, order.open(), block.open()
-        own_order = replace(
-            sent,
-            anchor=sent.anchor.to(device),
-            buffers=sent.buffers.to(device),
-            shared={name: vector.to(device) for name, vector in sent.shared.items()},
-        )
-        memory = {name: rows.to(device) for name, rows in clients.memory.items()}
-        returns = self._executor.train(own_order, replace(clients, memory=memory))
+        returns = self._executor.train(order.open(), block.open())
         packed = tuple(None if rows is None else Packed.of(rows) for rows in returns.rows)
         return PackedReturns(packed, returns.ran)
