@@ -109,7 +109,7 @@ def test_prometheus_reads_the_figures_of_a_run_and_of_its_continuation(tmp_path:
 def test_reasons_of_clients_make_no_series(tmp_path: Path) -> None:
     """A hostile client could otherwise fill the memory of Prometheus with reasons."""
     from fairlead.flower.messages import refusal
-    from fairlead.flower.monitoring import ServerFigures, ServerNow
+    from fairlead.flower.monitoring import ServerFigures
 
     def tamper(client: int, reply: Message) -> Message:
         if client == 1 and reply.metadata.message_type == MessageType.TRAIN:
@@ -118,9 +118,8 @@ def test_reasons_of_clients_make_no_series(tmp_path: Path) -> None:
 
     grid = DirectGrid(client_apps(), tmp_path / "m", tamper=tamper)
     run = run_on_grid(grid, experiment(ALGORITHM, 2), build_model, tmp_path / "run", QUICK)
-    conditions = run.federation.world.conditions(2, ALGORITHM.solver, run.federation.key)
-    figures = ServerFigures(lambda: ServerNow(conditions, run.federation.consistency(), 2, 3))
-    figures.count(run.federation.records)
+    figures = ServerFigures()
+    figures.count(run.federation.records, run.federation, 3)
     assert read(figures.text)["fairlead_missing_total", "other"] == 2
     assert "thing" not in figures.text
 

@@ -198,7 +198,7 @@ def test_a_round_without_quorum_is_void(tmp_path: Path) -> None:
     assert [record.arrived for record in records] == [(), (0, 1, 2)]
     assert reasons(records[0]) == {0: "no quorum", 1: "failed", 2: "failed"}
     assert [refusal.sentence for refusal in records[0].refused][:2] == [
-        "Round 1 is void: only 1 updates came.",
+        "Round 1 is void: only 1 update came.",
         "Client 1 failed: Flower's error 5, node unavailable",
     ]
     assert records[0].step_norm == 0.0
@@ -382,7 +382,7 @@ def test_the_folder_of_a_simulation_is_refused(tmp_path: Path) -> None:
     spec = fl.Experiment(fl.Digits(num_clients=3), fl.presets.fedavg(lr=0.1), rounds=1)
     fl.run_experiment(spec, tmp_path / "run")
     before = sorted(file.name for file in (tmp_path / "run").iterdir())
-    with pytest.raises(RunFolderError, match="holds a simulated run, which real clients cannot continue"):
+    with pytest.raises(RunFolderError, match="holds a run that is not of make_server_app"):
         run_on_grid(DirectGrid(client_apps(), tmp_path / "m"), spec, build_model, tmp_path / "run", QUICK)
     assert sorted(file.name for file in (tmp_path / "run").iterdir()) == before
 
