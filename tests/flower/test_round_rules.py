@@ -13,11 +13,13 @@ from typing import Literal
 import pytest
 import torch
 from direct_grid import DirectGrid
-from flwr.app import Array, ConfigRecord, Context, Error, Message, RecordDict, UserConfig
+from flwr.app import Array, ConfigRecord, Context, Error, Message, MessageType, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
 from small_federation import QUICK, SIZES, asking, build_model, client_apps, experiment, round_of, simulated
+from typer.testing import CliRunner
 
 import fairlead as fl
+from fairlead import cli
 from fairlead.errors import ClashError, FairleadError, RunFolderError
 from fairlead.experiments.run_folder import load_records
 from fairlead.flower import RoundRules, make_server_app
@@ -376,6 +378,23 @@ def test_the_log_as_json_lines(tmp_path: Path) -> None:
     assert last["message"].startswith(
         "FairleadError: Clients [0, 1, 2] have not introduced themselves within 0.1 s"
     )
+
+
+def test_an_objective_that_no_client_tells_is_unknown_and_no_divergence(tmp_path: Path) -> None:
+    """No client answers after the last round: the model comes out, with its card."""
+
+    def fate(client: int, message: Message) -> str:
+        return "lost" if message.metadata.message_type == MessageType.EVALUATE else "answered"
+
+    grid = DirectGrid(client_apps(), tmp_path / "m", fate)
+    run = run_on_grid(grid, experiment(plain(), 2), build_model, tmp_path / "run", QUICK)
+    assert run.summary is not None
+    assert run.summary.objective is None
+    assert run.summary.learned
+    made = fl.export_model(tmp_path / "run", tmp_path / "model.safetensors")
+    assert "This model was not evaluated." in made.card.read_text()
+    words = ["report", str(tmp_path / "run"), "-o", str(tmp_path / "report.html")]
+    assert "diverged" not in CliRunner().invoke(cli.app, words).output
 
 
 def test_the_folder_of_a_simulation_is_refused(tmp_path: Path) -> None:
