@@ -110,7 +110,7 @@ def test_prometheus_reads_the_figures_of_a_run_and_of_its_continuation(tmp_path:
 def test_reasons_of_clients_make_no_series(tmp_path: Path) -> None:
     """A hostile client could otherwise fill the memory of Prometheus with reasons."""
     from fairlead.flower.messages import refusal
-    from fairlead.flower.monitoring import ServerFigures
+    from fairlead.flower.monitoring import Watch
 
     def tamper(client: int, reply: Message) -> Message:
         if client == 1 and reply.metadata.message_type == MessageType.TRAIN:
@@ -119,10 +119,10 @@ def test_reasons_of_clients_make_no_series(tmp_path: Path) -> None:
 
     grid = DirectGrid(client_apps(), tmp_path / "m", tamper=tamper)
     run = run_on_grid(grid, experiment(ALGORITHM, 2), build_model, tmp_path / "run", QUICK)
-    figures = ServerFigures()
-    figures.count(run.federation.records, run.federation, 3)
-    assert read(figures.text)["fairlead_missing_total", "other"] == 2
-    assert "thing" not in figures.text
+    watch = Watch(None, json_log=False, trackers=(), address="127.0.0.1:0")
+    watch.begin(run.federation, ALGORITHM, lambda: 3)
+    assert read(watch.text)["fairlead_missing_total", "other"] == 2
+    assert "thing" not in watch.text
 
 
 @pytest.mark.parametrize("address", ["9464", "localhost", ":9464", "localhost:port", "localhost:70000"])

@@ -31,62 +31,6 @@ _REASONS = {*Reason, "late", "busy", "failed", "away", "deadline", "no quorum", 
 """Reasons with a series of their own. Clients may send any other, which count as "other"."""
 
 
-class ServerFigures:
-    """The figures of a run, counted from its first round: a resumed server continues the counts."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        """The latest figures, for readers in other threads."""
-        self._counts = Counter[str]()
-        self._reasons = Counter[str]()
-        self._asked, self._arrived = Counter[int](), Counter[int]()
-        self._last: RoundRecord | None = None
-        self._evaluation: dict[str, float] = {}
-
-    def count(self, records: Iterable[RoundRecord], federation: Federation, connected: int) -> None:
-        """Count rounds, and write the text anew with the estimates and weights of now."""
-        for record in records:
-            self._counts.update(
-                rounds=1, empty=int(not record.arrived), up=record.bytes_up, down=record.bytes_down
-            )
-            self._asked.update(record.asked)
-            self._arrived.update(record.arrived)
-            self._reasons.update(str(r.reason) if r.reason in _REASONS else "other" for r in record.refused)
-            if record.evaluation is not None:
-                self._evaluation = {"loss": record.evaluation.loss, **record.evaluation.metrics}
-            self._last = record
-        conditions, consistency = federation.conditions, federation.consistency()
-        steps, rates = conditions.num_steps, conditions.arrival
-        counts, last, everyone = self._counts, self._last, range(len(conditions.weights))
-        asked, arrived = ({c: known[c] for c in everyone} for known in (self._asked, self._arrived))
-        self.text = "".join(
-            _family(*row)
-            for row in (
-                ("info", "Version of the server.", "version", {__version__: 1}),
-                ("rounds_planned", "Rounds of the run.", "", federation.rounds),
-                ("rounds_total", "Finished rounds.", "", counts["rounds"]),
-                ("empty_rounds_total", "Rounds that used no update.", "", counts["empty"]),
-                ("asked_total", "Requests for updates.", "", self._asked.total()),
-                ("arrived_total", "Updates used.", "", self._arrived.total()),
-                ("missing_total", "Updates that are missing.", "reason", dict(sorted(self._reasons.items()))),
-                ("received_bytes_total", "Size of updates.", "", counts["up"]),
-                ("sent_bytes_total", "Size of models sent.", "", counts["down"]),
-                ("round_seconds", "Duration of the last round.", "", last and last.seconds),
-                ("updated_timestamp_seconds", "Time of these figures.", "", time()),
-                ("train_loss", "Training loss of the last round.", "", last and last.train_loss),
-                ("evaluation", "The latest evaluation.", "metric", self._evaluation),
-                ("misplaced_weight", "Weight at the wrong clients.", "", consistency.total_variation),
-                ("clients_connected", "Clients at a node.", "", connected),
-                ("client_asked_total", "Requests to a client.", "client", asked),
-                ("client_arrived_total", "Updates used of a client.", "client", arrived),
-                ("client_arrival_rate", "Estimated rate of arrival.", "client", _by_client(rates)),
-                ("client_steps", "Expected local steps.", "client", _by_client(steps)),
-                ("client_weight", "Intended weight.", "client", _by_client(consistency.intended)),
-                ("client_measured_weight", "Real weight.", "client", _by_client(consistency.surrogate)),
-            )
-        )
-
-
 def _by_client(values: Tensor | None) -> dict[int, float]:
     return {} if values is None else dict(enumerate(values.tolist()))
 
@@ -104,8 +48,8 @@ def _family(name: str, text: str, label: str, values: Mapping[Any, float] | floa
 
 
 @contextmanager
-def served(figures: ServerFigures, address: str | None) -> Iterator[None]:
-    """Serve the figures at http://ADDRESS/metrics meanwhile; nothing without an address."""
+def served(text: Callable[[], str], address: str) -> Iterator[None]:
+    """Serve a text at http://ADDRESS/metrics meanwhile; nothing without an address."""
     if not address:
         yield
         return
@@ -120,7 +64,7 @@ def served(figures: ServerFigures, address: str | None) -> Iterator[None]:
             if self.path.partition("?")[0] != "/metrics":
                 self.send_error(404)
                 return
-            content = figures.text.encode()
+            content = text().encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
@@ -160,18 +104,27 @@ class _JsonLog(logging.FileHandler):
 
 
 class Watch:
-    """Lets Prometheus, a file of JSON lines and trackers follow the rounds of a server."""
+    """Lets Prometheus, a file of JSON lines and trackers follow the rounds of a server.
+
+    The figures are counted from the first round of the run: a resumed server continues the counts.
+    """
 
     def __init__(
         self, store: RunFolder | None, *, json_log: bool, trackers: Sequence[str], address: str
     ) -> None:
         if store is None and (json_log or trackers):
             raise FieldError("json_log and trackers need the folder of the run: give `folder` too.")
-        self._store, self._address, self._following = store, address, list[Tracker]()
-        self._json_log, self._figures = json_log, ServerFigures()
+        self.text = ""
+        """The latest figures, for readers in other threads."""
+        self._store, self._address, self._json_log = store, address, json_log
+        self._following = list[Tracker]()
         self._run: tuple[Federation, Callable[[], int]] | None = None
         opening = [tracker_named(name, "trackers") for name in trackers]
         self._opening = [partial(opened, store) for opened in opening if store is not None]
+        self._counts, self._reasons = Counter[str](), Counter[str]()
+        self._asked, self._arrived = Counter[int](), Counter[int]()
+        self._last: RoundRecord | None = None
+        self._evaluation: dict[str, float] = {}
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -183,7 +136,7 @@ class Watch:
             handler = _JsonLog(self._store.path / "log.jsonl", encoding="utf-8")
         LOG.addHandler(handler)
         try:
-            with served(self._figures, self._address):
+            with served(lambda: self.text, self._address):
                 yield
             outcome = "finished"
         except Exception as error:
@@ -209,6 +162,47 @@ class Watch:
             tracker.write(record)
 
     def _count(self, records: Iterable[RoundRecord]) -> None:
-        if self._address and self._run is not None:
-            federation, connected = self._run
-            self._figures.count(records, federation, connected())
+        """Count rounds, and write the text anew with the estimates and weights of now."""
+        if self._run is None or not self._address:
+            return
+        for record in records:
+            self._counts.update(
+                rounds=1, empty=int(not record.arrived), up=record.bytes_up, down=record.bytes_down
+            )
+            self._asked.update(record.asked)
+            self._arrived.update(record.arrived)
+            self._reasons.update(str(r.reason) if r.reason in _REASONS else "other" for r in record.refused)
+            if record.evaluation is not None:
+                self._evaluation = {"loss": record.evaluation.loss, **record.evaluation.metrics}
+            self._last = record
+        federation, connected = self._run
+        conditions, consistency = federation.conditions, federation.consistency()
+        steps, rates = conditions.num_steps, conditions.arrival
+        counts, last, everyone = self._counts, self._last, range(len(conditions.weights))
+        asked, arrived = ({c: known[c] for c in everyone} for known in (self._asked, self._arrived))
+        self.text = "".join(
+            _family(*row)
+            for row in (
+                ("info", "Version of the server.", "version", {__version__: 1}),
+                ("rounds_planned", "Rounds of the run.", "", federation.rounds),
+                ("rounds_total", "Finished rounds.", "", counts["rounds"]),
+                ("empty_rounds_total", "Rounds that used no update.", "", counts["empty"]),
+                ("asked_total", "Requests for updates.", "", self._asked.total()),
+                ("arrived_total", "Updates used.", "", self._arrived.total()),
+                ("missing_total", "Updates that are missing.", "reason", dict(sorted(self._reasons.items()))),
+                ("received_bytes_total", "Size of updates.", "", counts["up"]),
+                ("sent_bytes_total", "Size of models sent.", "", counts["down"]),
+                ("round_seconds", "Duration of the last round.", "", last and last.seconds),
+                ("updated_timestamp_seconds", "Time of these figures.", "", time()),
+                ("train_loss", "Training loss of the last round.", "", last and last.train_loss),
+                ("evaluation", "The latest evaluation.", "metric", self._evaluation),
+                ("misplaced_weight", "Weight at the wrong clients.", "", consistency.total_variation),
+                ("clients_connected", "Clients at a node.", "", connected()),
+                ("client_asked_total", "Requests to a client.", "client", asked),
+                ("client_arrived_total", "Updates used of a client.", "client", arrived),
+                ("client_arrival_rate", "Estimated rate of arrival.", "client", _by_client(rates)),
+                ("client_steps", "Expected local steps.", "client", _by_client(steps)),
+                ("client_weight", "Intended weight.", "client", _by_client(consistency.intended)),
+                ("client_measured_weight", "Real weight.", "client", _by_client(consistency.surrogate)),
+            )
+        )
