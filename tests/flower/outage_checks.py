@@ -133,7 +133,7 @@ def test_a_missed_deadline_is_in_the_record_and_in_the_log(tmp_path: Path) -> No
         late = load_records(folder)[1:]
         return [(r.round, each.sentence) for r in late for each in r.refused if each.client == 1]
 
-    with LocalFederation(tmp_path / "federation", _app(tmp_path, 4, 60.0), 3) as federation:
+    with LocalFederation(tmp_path / "federation", _app(tmp_path, 4, 120.0), 3) as federation:
         run = federation.submit({"folder": str(folder)})
         wait_for(lambda: rounds_in(folder) >= 1, _START, "the first round")
         with Hold(tmp_path / "federation" / "memory", 1):
@@ -141,7 +141,7 @@ def test_a_missed_deadline_is_in_the_record_and_in_the_log(tmp_path: Path) -> No
         wait_for(lambda: is_finished(folder), _START, "the end of the run")
         log = federation.server_log(run)
     round, sentence = missed()[0]
-    assert sentence == "Client 1 did not answer within the deadline of 60 s."
+    assert sentence == "Client 1 did not answer within the deadline of 120 s."
     assert f"Round {round + 1}/4: {sentence}" in log.warnings
     _require_numbers_of_the_simulation(folder, 4)
 
