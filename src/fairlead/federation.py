@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cached_property
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
@@ -86,6 +85,7 @@ class Federation(Displayed):
         self.stopped = False
         self.key = Key.from_seed(seed)
         self._waiting: Training | None = None
+        self._monitor: ConsistencyMonitor | None = None
         self._state: ServerState = initial_state(algorithm, world, self.key)
         self._records: list[RoundRecord] | StoredRecords = []
         conditions = self.conditions
@@ -283,13 +283,16 @@ class Federation(Displayed):
 
         return federation_consistency(self)
 
-    @cached_property
+    @property
     def monitor(self) -> ConsistencyMonitor:
         """Counts the contributions of clients and watches the objective; `watch` takes in new records."""
         from fairlead.diagnostics.measurement import ConsistencyMonitor
 
         population = self.world.population
-        return ConsistencyMonitor(self.algorithm, population.weights, names=population.names)
+        # Clients of an existing Flower app report their weights with their updates.
+        if self._monitor is None or not torch.equal(self._monitor.weights, population.weights):
+            self._monitor = ConsistencyMonitor(self.algorithm, population.weights, names=population.names)
+        return self._monitor
 
     @property
     def notice(self) -> str | None:
@@ -318,7 +321,8 @@ class Federation(Displayed):
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the experiment: algorithm, seed, objective weights and the world's description."""
-        weights = self.world.population.weights.numpy().tobytes()
+        """Identifies the experiment: algorithm, seed, the world's description and ω, unless clients report it."""
+        population = self.world.population
+        weights = b"" if population.self_reported else population.weights.numpy().tobytes()
         facts = f"{self.algorithm!r} {self.seed} {self.world.description}"
         return sha256(facts.encode() + weights).hexdigest()[:16]

@@ -124,6 +124,28 @@ def test_a_node_is_killed_and_comes_back(tmp_path: Path) -> None:
     assert present[-1]
 
 
+def test_a_missed_deadline_is_in_the_record_and_in_the_log(tmp_path: Path) -> None:
+    """Client 1 is held at work until a round has ended without it; the run then goes on with all three."""
+    folder = tmp_path / "run"
+
+    def missed() -> list[tuple[int, str]]:
+        """Rounds that client 1 missed, from the first one in which it is held, and why."""
+        late = load_records(folder)[1:]
+        return [(r.round, each.sentence) for r in late for each in r.refused if each.client == 1]
+
+    with LocalFederation(tmp_path / "federation", _app(tmp_path, 4, 120.0), 3) as federation:
+        run = federation.submit({"folder": str(folder)})
+        wait_for(lambda: rounds_in(folder) >= 1, _START, "the first round")
+        with Hold(tmp_path / "federation" / "memory", 1):
+            wait_for(lambda: bool(missed()), _START, "the deadline")
+        wait_for(lambda: is_finished(folder), _START, "the end of the run")
+        log = federation.server_log(run)
+    round, sentence = missed()[0]
+    assert sentence == "Client 1 did not answer within the deadline of 120 s."
+    assert f"Round {round + 1}/4: {sentence}" in log.warnings
+    _require_numbers_of_the_simulation(folder, 4)
+
+
 _BUFFERED = """
 import torch
 
@@ -269,6 +291,11 @@ def test_up_with_certificates_keys_and_data_that_only_clients_have(tmp_path: Pat
     agreed = fl.load_agreement(run)
     assert agreed.mean == pytest.approx((50.0, 50.0), abs=5.0)
     fairlead("report", run.parent, tmp_path / "simulated", "-o", tmp_path / "report.html")
+    fairlead("export", run, "-o", tmp_path / "model.safetensors")
+    card = (tmp_path / "model.safetensors.md").read_text()
+    assert "The last model, after 2 rounds.\n" in card
+    assert "at nodes of Flower" in card
+    assert "Preprocess examples as the clients agreed" in card
     page = (tmp_path / "report.html").read_text()
     assert "clients=real" in page
     assert "clients=simulated" in page

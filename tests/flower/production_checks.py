@@ -104,7 +104,7 @@ def test_a_secure_run_gives_the_sums_and_its_figures(tmp_path: Path) -> None:
 
 
 def test_a_node_dies_between_its_shares_and_its_masked_vector(tmp_path: Path) -> None:
-    """The others have its pair masks in their vectors, and remove them by its shares; a new node then counts again."""
+    """The others have its pair masks in their vectors, and remove them by its shares; the run ends with a new node."""
     rounds, client, folder = 3, 2, tmp_path / "run"
     with _federation(tmp_path, "fednova", rounds) as federation:
         with Hold(federation.memory, f"mask-{client}") as held:

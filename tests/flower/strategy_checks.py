@@ -20,6 +20,7 @@ from test_strategy import STEPS, plain_app, plan, scripted_app
 from trial_app import kill_server_app, rounds_in, wait_for, write_app
 
 import fairlead as fl
+from fairlead.experiments.run_folder import RunFolder
 from fairlead.flower.local_trial import LocalFederation, free_port
 
 ROUNDS = 2
@@ -69,7 +70,7 @@ def main(grid, context):
         (folder / "arrivals.txt").write_text("".join(lines))
 
     result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=ROUNDS, evaluate_fn=note)
-    file = Path(context.run_config["folder"]) / "model.safetensors"
+    file = Path(context.run_config["folder"]) / "result.safetensors"
     found = {{**result.arrays.to_torch_state_dict(), "surrogate": strategy.consistency().surrogate}}
     save_file(found, file.with_suffix(".part"))
     file.with_suffix(".part").rename(file)
@@ -123,7 +124,7 @@ def test_a_node_dies_and_another_takes_its_place(tmp_path: Path) -> None:
         node.wait()
         wait_for(lambda: any(len(a) == 2 for a in _arrivals(folder)), _START, "a round without the node")
         federation.start_node(1)
-        wait_for((folder / "model.safetensors").exists, _START, "the end of the run")
+        wait_for((folder / "result.safetensors").exists, _START, "the end of the run")
         log = federation.server_log(run)
     arrivals = _arrivals(folder)
     assert len(arrivals) == 8
@@ -141,14 +142,19 @@ def test_the_server_app_is_killed_and_the_run_resumes(tmp_path: Path) -> None:
         wait_for(lambda: len(_arrivals(folder)) >= 2, _START, "the second round")
         assert federation.link is not None
         kill_server_app(federation.link.pid)
-        assert not (folder / "model.safetensors").exists()
+        assert not (folder / "result.safetensors").exists()
         federation.submit({"folder": str(folder)})
-        wait_for((folder / "model.safetensors").exists, _START, "the end of the run")
-    found = load_file(folder / "model.safetensors")
+        wait_for((folder / "result.safetensors").exists, _START, "the end of the run")
+    found = load_file(folder / "result.safetensors")
     assert rounds_in(folder) == rounds
     twin = simulated(plan(fl.presets.fednova), work=fl.FixedSteps(STEPS))
     list(twin.train(rounds))
     found.pop("surrogate")
+    exported = fl.export_model(folder, tmp_path / "exported.safetensors")
+    assert exported.rounds == rounds
+    for name, value in load_file(exported.file).items():
+        assert torch.equal(value, found[name])
+    assert [start.outcome for start in RunFolder(folder).provenance()] == ["running", "finished"]
     torch.testing.assert_close(found, dict(twin.model().state_dict()), atol=2e-6, rtol=0.0)
 
 
@@ -171,7 +177,7 @@ def test_the_strategy_on_real_nodes(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     watching = f'folder=context.run_config["folder"], json_log=True, metrics_address="{address}"'
     app = _app(tmp_path / "app", ROUNDS, watching)
-    file = tmp_path / "run" / "model.safetensors"
+    file = tmp_path / "run" / "result.safetensors"
     with LocalFederation(tmp_path / "federation", app, len(SIZES)) as federation:
         federation.submit({"folder": str(file.parent)})
         wait_for(lambda: _figure(address, "rounds_total") == 1, _START, "the figures of the first round")
@@ -210,6 +216,6 @@ def test_running_statistics_and_refused_clients(most: int, tmp_path: Path) -> No
         return
     (line,) = (line for line in log.warnings if line.startswith("Round 1: "))
     assert "was refused in round 1: num_examples is 900000000 and must be from 1 to 1000." in line
-    found = load_file(folder / "model.safetensors")
+    found = load_file(folder / "result.safetensors")
     assert found["weight"].item() == pytest.approx(5.0)
     assert found["running_var"].item() == pytest.approx(0.3)

@@ -89,6 +89,22 @@ def test_a_client_trains_on_the_rest_of_its_examples_and_evaluates_on_those_held
         make_client_app(build_model, get_data, get_test_data=get_data, holdout=0.3)
 
 
+def test_mods_of_flower_are_around_every_message() -> None:
+    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+    seen: list[str] = []
+
+    def note(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
+        seen.append(message.metadata.message_type)
+        return call_next(message, context)
+
+    app = make_client_app(build_model, get_data, mods=[note])
+    introduced = app(
+        Message(RecordDict(), 7, MessageType.QUERY), Context(1, 7, {"client-id": 1}, RecordDict(), {})
+    )
+    assert introduced.content.config_records[VALUES]["num_examples"] == 7
+    assert seen == [MessageType.QUERY]
+
+
 def value(name: str, given: object) -> Callable[[RecordDict], None]:
     def change(content: RecordDict) -> None:
         content.config_records[VALUES][name] = given  # type: ignore[assignment]

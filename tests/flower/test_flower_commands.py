@@ -278,7 +278,7 @@ def test_up_does_not_continue_a_simulation(project: Path, tmp_path: Path, starte
     fl.run_experiment(load_experiment(project / "trial_project" / "spec.toml"), tmp_path / "run")
     result = CliRunner().invoke(app, ["flower", "up", str(project), "-o", str(tmp_path / "run")])
     assert result.exit_code == 2
-    assert "holds a simulated run, which real clients cannot continue" in " ".join(result.output.split())
+    assert "holds a run that is not of make_server_app" in " ".join(result.output.split())
     assert started == []
 
 

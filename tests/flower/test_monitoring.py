@@ -15,6 +15,7 @@ from direct_grid import DirectGrid
 from flwr.app import Context, Message, MessageType, RecordDict, UserConfig
 from small_federation import QUICK, build_model, client_apps, experiment, round_of
 from test_strategy import STEPS, plan, trained
+from trial_app import wait_for
 
 import fairlead as fl
 from fairlead.errors import FairleadError, FieldError
@@ -109,7 +110,7 @@ def test_prometheus_reads_the_figures_of_a_run_and_of_its_continuation(tmp_path:
 def test_reasons_of_clients_make_no_series(tmp_path: Path) -> None:
     """A hostile client could otherwise fill the memory of Prometheus with reasons."""
     from fairlead.flower.messages import refusal
-    from fairlead.flower.monitoring import ServerFigures, ServerNow
+    from fairlead.flower.monitoring import Watch
 
     def tamper(client: int, reply: Message) -> Message:
         if client == 1 and reply.metadata.message_type == MessageType.TRAIN:
@@ -118,11 +119,10 @@ def test_reasons_of_clients_make_no_series(tmp_path: Path) -> None:
 
     grid = DirectGrid(client_apps(), tmp_path / "m", tamper=tamper)
     run = run_on_grid(grid, experiment(ALGORITHM, 2), build_model, tmp_path / "run", QUICK)
-    conditions = run.federation.world.conditions(2, ALGORITHM.solver, run.federation.key)
-    figures = ServerFigures(lambda: ServerNow(conditions, run.federation.consistency(), 2, 3))
-    figures.count(run.federation.records)
-    assert read(figures.text)["fairlead_missing_total", "other"] == 2
-    assert "thing" not in figures.text
+    watch = Watch(None, json_log=False, trackers=(), address="127.0.0.1:0")
+    watch.begin(run.federation, ALGORITHM, lambda: 3)
+    assert read(watch.text)["fairlead_missing_total", "other"] == 2
+    assert "thing" not in watch.text
 
 
 @pytest.mark.parametrize("address", ["9464", "localhost", ":9464", "localhost:port", "localhost:70000"])
@@ -183,6 +183,29 @@ def test_trackers_follow_a_run_and_its_continuation(tmp_path: Path, monkeypatch:
     assert found.data.params["clients.type"] == "RealClients"
     history = client.get_metric_history(found.info.run_id, "train_loss")
     assert [(each.step, each.value) for each in history] == list(enumerate(losses, start=1))
+
+
+def test_weights_and_biases_follow_a_run_and_its_continuation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a connection: its files hold numbers as text."""
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    grid, folder = DirectGrid(client_apps(), tmp_path / "m"), tmp_path / "run"
+    for rounds in (2, 3):
+        app, context = app_at("", folder, rounds, trackers="wandb")
+        app(grid, context)  # type: ignore[operator]
+    starts, name = sorted((folder / "wandb").glob("offline-run-*")), (folder / "wandb_run_id").read_text()
+    assert [start.name.rpartition("-")[2] for start in starts] == [name.strip()] * 2
+    losses = [json.dumps(record.train_loss).encode() for record in load_records(folder)]
+
+    def are_kept() -> bool:
+        kept = b"".join(file.read_bytes() for start in starts for file in start.glob("*.wandb"))
+        return len(losses) == 3 and all(loss in kept for loss in losses)
+
+    # The process that writes them may take its time.
+    wait_for(are_kept, 120.0, "the last figures")
 
 
 def test_a_strategy_is_watched_as_a_server_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,13 @@ from typing import Literal
 import pytest
 import torch
 from direct_grid import DirectGrid
-from flwr.app import Array, ConfigRecord, Context, Error, Message, RecordDict, UserConfig
+from flwr.app import Array, ConfigRecord, Context, Error, Message, MessageType, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
 from small_federation import QUICK, SIZES, asking, build_model, client_apps, experiment, round_of, simulated
+from typer.testing import CliRunner
 
 import fairlead as fl
+from fairlead import cli
 from fairlead.errors import ClashError, FairleadError, RunFolderError
 from fairlead.experiments.run_folder import load_records
 from fairlead.flower import RoundRules, make_server_app
@@ -198,7 +200,7 @@ def test_a_round_without_quorum_is_void(tmp_path: Path) -> None:
     assert [record.arrived for record in records] == [(), (0, 1, 2)]
     assert reasons(records[0]) == {0: "no quorum", 1: "failed", 2: "failed"}
     assert [refusal.sentence for refusal in records[0].refused][:2] == [
-        "Round 1 is void: only 1 updates came.",
+        "Round 1 is void: only 1 update came.",
         "Client 1 failed: Flower's error 5, node unavailable",
     ]
     assert records[0].step_norm == 0.0
@@ -378,11 +380,28 @@ def test_the_log_as_json_lines(tmp_path: Path) -> None:
     )
 
 
+def test_an_objective_that_no_client_tells_is_unknown_and_no_divergence(tmp_path: Path) -> None:
+    """No client answers after the last round: the model comes out, with its card."""
+
+    def fate(client: int, message: Message) -> str:
+        return "lost" if message.metadata.message_type == MessageType.EVALUATE else "answered"
+
+    grid = DirectGrid(client_apps(), tmp_path / "m", fate)
+    run = run_on_grid(grid, experiment(plain(), 2), build_model, tmp_path / "run", QUICK)
+    assert run.summary is not None
+    assert run.summary.objective is None
+    assert run.summary.learned
+    made = fl.export_model(tmp_path / "run", tmp_path / "model.safetensors")
+    assert "This model was not evaluated." in made.card.read_text()
+    words = ["report", str(tmp_path / "run"), "-o", str(tmp_path / "report.html")]
+    assert "diverged" not in CliRunner().invoke(cli.app, words).output
+
+
 def test_the_folder_of_a_simulation_is_refused(tmp_path: Path) -> None:
     spec = fl.Experiment(fl.Digits(num_clients=3), fl.presets.fedavg(lr=0.1), rounds=1)
     fl.run_experiment(spec, tmp_path / "run")
     before = sorted(file.name for file in (tmp_path / "run").iterdir())
-    with pytest.raises(RunFolderError, match="holds a simulated run, which real clients cannot continue"):
+    with pytest.raises(RunFolderError, match="holds a run that is not of make_server_app"):
         run_on_grid(DirectGrid(client_apps(), tmp_path / "m"), spec, build_model, tmp_path / "run", QUICK)
     assert sorted(file.name for file in (tmp_path / "run").iterdir()) == before
 

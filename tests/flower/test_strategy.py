@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +17,12 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from safetensors.torch import load_file
 from small_federation import SIZES, build_model, examples_of, simulated
 from torch import Tensor, nn
+from typer.testing import CliRunner
 
 import fairlead as fl
+from fairlead.cli import app
 from fairlead.errors import FairleadError, FieldError
+from fairlead.experiments.run_folder import RunFolder
 from fairlead.flower import FlowerStrategy
 from fairlead.parameters import FlatModule
 from fairlead.reply_checks import ReplyLimits
@@ -158,11 +163,15 @@ def test_a_bad_reply_and_a_dead_node_are_absent(tmp_path: Path) -> None:
     }
 
 
-def test_methods_with_a_half_on_the_clients_are_refused() -> None:
-    with pytest.raises(
-        fl.errors.ClashError, match="use ControlVariates: build the clients with make_client_app"
-    ):
-        FlowerStrategy(fl.presets.scaffold(lr=0.1), 3)
+@pytest.mark.parametrize(
+    ("preset", "part"),
+    [(fl.presets.scaffold, "ControlVariates"), (fl.presets.pfedme, "LocalSolver.personal")],
+)
+def test_methods_with_a_half_on_the_clients_are_refused(
+    preset: Callable[..., fl.Algorithm], part: str
+) -> None:
+    with pytest.raises(fl.errors.ClashError, match=f"use {part}: build the clients with make_client_app"):
+        FlowerStrategy(preset(lr=0.1), 3)
 
 
 def test_privacy_is_refused_where_weights_are_learned_from_replies() -> None:
@@ -270,6 +279,21 @@ def test_a_run_in_which_every_client_was_refused_fails(
     assert any(line.startswith("Round 2: Client 2 was refused in round 2: ") for line in caplog.messages)
 
 
+def test_a_round_without_quorum_is_void(tmp_path: Path) -> None:
+    strategy = FlowerStrategy(plan(fl.presets.fedavg), len(SIZES), quorum=3)
+    fate = lambda client, message: "lost" if (client, server_round(message)) == (1, 1) else "answered"  # noqa: E731
+    params = trained(strategy, tmp_path, 2, fate)
+    assert [record.arrived for record in strategy.records] == [(), (0, 1, 2)]
+    assert reasons(strategy) == [{0: "no quorum", 1: "deadline", 2: "no quorum"}, {}]
+    assert strategy.records[0].refused[0].sentence == "Round 1 is void: only 2 updates came."
+    twin = simulated(plan(fl.presets.fedavg), work=fl.FixedSteps(STEPS))
+    list(twin.train(1))
+    assert torch.allclose(params, twin.params, atol=1e-6)
+    for wrong in (0, 4):
+        with pytest.raises(FieldError, match=f"FlowerStrategy.quorum must .* got {wrong}"):
+            FlowerStrategy(plan(fl.presets.fedavg), len(SIZES), quorum=wrong)
+
+
 def test_a_silent_client_and_a_failed_one_are_named(tmp_path: Path) -> None:
     fates = {0: "answered", 1: "lost", 2: "failed"}
     strategy = FlowerStrategy(plan(fl.presets.fedavg), len(SIZES))
@@ -347,7 +371,7 @@ def test_the_first_reports_are_no_claim(tmp_path: Path, caplog: pytest.LogCaptur
 
 def test_secure_aggregation_is_refused() -> None:
     secure = replace(fl.presets.fedavg(lr=0.1), secure_aggregation=True)
-    with pytest.raises(fl.errors.ClashError, match="a Flower strategy receives each of them by itself: use"):
+    with pytest.raises(fl.errors.ClashError, match="receives single updates, which secure_aggregation would"):
         FlowerStrategy(secure, 3)
 
 
@@ -390,7 +414,7 @@ def test_a_run_in_a_folder_resumes_with_the_same_bits(
 
 def test_a_folder_of_another_run_is_refused(tmp_path: Path) -> None:
     trained(FlowerStrategy(plan(fl.presets.fedavg), len(SIZES), folder=tmp_path / "run"), tmp_path, 1)
-    with pytest.raises(fl.errors.CheckpointError):
+    with pytest.raises(FairleadError, match="is another experiment, with a different algorithm: "):
         trained(FlowerStrategy(plan(fl.presets.fednova), len(SIZES), folder=tmp_path / "run"), tmp_path, 1)
     spec = fl.Experiment(fl.Digits(num_clients=3), fl.presets.fedavg(lr=0.1), rounds=1)
     fl.run_experiment(spec, tmp_path / "simulated")
@@ -398,3 +422,59 @@ def test_a_folder_of_another_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FairleadError):
         trained(FlowerStrategy(plan(fl.presets.fedavg), 3, folder=tmp_path / "simulated"), tmp_path, 1)
     assert (tmp_path / "simulated" / "rounds.jsonl").read_bytes() == before
+
+
+def test_a_run_whose_server_died_before_its_first_checkpoint_starts_over(tmp_path: Path) -> None:
+    """The record of round 1 was written, and its checkpoint was not."""
+
+    def run(folder: str, rounds: int) -> Tensor:
+        return trained(FlowerStrategy(plan(fl.presets.fedavg), 3, folder=tmp_path / folder), tmp_path, rounds)
+
+    run("run", 1)
+    shutil.rmtree(tmp_path / "run" / "checkpoint")
+    (tmp_path / "run" / "summary.json").unlink()
+    assert torch.equal(run("run", 2), run("whole", 2))
+    assert len(fl.load_records(tmp_path / "run")) == 2
+
+
+def test_the_folder_serves_the_commands_for_runs(tmp_path: Path) -> None:
+    """`export` with a card, `report`, `diagnose` and `flower weights`, as for a run of `make_server_app`."""
+
+    def said(*words: str | Path, status: int = 0) -> str:
+        result = CliRunner().invoke(app, list(map(str, words)))
+        assert result.exit_code == status, result.output
+        return " ".join(result.output.split())
+
+    folder, model = tmp_path / "run", tmp_path / "model.safetensors"
+    strategy = FlowerStrategy(plan(fl.presets.fedavg), len(SIZES), folder=folder)
+    params = trained(strategy, tmp_path, 6)
+    said("export", folder, "-o", model)
+    exported = build_model()
+    exported.load_state_dict(load_file(model))
+    assert torch.equal(FlatModule(exported).initial_params(), params)
+    card = model.with_name("model.safetensors.md").read_text()
+    assert "The last model, after 6 rounds.\n" in card
+    assert "at nodes of Flower" in card
+    assert "This model was not evaluated." in card
+    assert "diverged" not in said("report", folder, "-o", tmp_path / "report.html")
+    assert "Work: unequal, 2 to 5 effective local steps" in said("diagnose", folder)
+    weights = json.loads(said("flower", "weights", folder, "--json"))
+    measured = strategy.consistency().surrogate
+    assert measured is not None
+    assert [each["optimised"] for each in weights["clients"]] == measured.tolist()
+    (start,) = RunFolder(folder).provenance()
+    assert (start.outcome, start.next_round) == ("finished", 6)
+    with pytest.raises(FairleadError, match="is already 6 rounds long: 5 are too few"):
+        trained(FlowerStrategy(plan(fl.presets.fedavg), len(SIZES), folder=folder), tmp_path, 5)
+
+
+def test_the_folder_says_why_a_run_failed(tmp_path: Path) -> None:
+    grid = plain_grid(tmp_path)
+    grid.away = {0, 1, 2}
+    strategy = FlowerStrategy(
+        plan(fl.presets.fedavg), 3, folder=tmp_path / "run", join_seconds=0.1, poll=0.01
+    )
+    with pytest.raises(FairleadError):
+        trained_on(grid, strategy, 1)
+    (start,) = RunFolder(tmp_path / "run").provenance()
+    assert start.outcome.startswith("failed: Only 0 of 3 nodes were connected within 0.1 s")

@@ -126,8 +126,8 @@ class RunSummary:
     """Of the last round; None if nothing arrived."""
     evaluation: Evaluation | None
     """The last one, with figures per client where the run has them; None if the model was never evaluated."""
-    objective: float
-    """Σ ω_i F_i of the final model: the intended loss, over the clients' training data."""
+    objective: float | None
+    """Σ ω_i F_i of the final model: the intended loss, over the clients' training data; None if no client told it."""
     misplaced_weight: float | None
     """½ Σ |ω_i − Ω_i| as measured; None where there are no such weights."""
     misplaced_by_chance: float
@@ -148,7 +148,8 @@ class RunSummary:
     @property
     def learned(self) -> bool:
         """Whether the final model has a lower objective than the initial one, or that is not known."""
-        return self.initial_objective is None or self.objective < self.initial_objective
+        first, last = self.initial_objective, self.objective
+        return first is None or last is None or last < first
 
 
 def read_facts(file: Path, decode: Callable[[Any], FactsT]) -> FactsT:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from math import isnan
 from os import PathLike
 from pathlib import Path
 from statistics import median
@@ -17,7 +18,7 @@ from fairlead.diagnostics.measurement import chance_level
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.kept_models import keep_model
-from fairlead.experiments.provenance import client_facts, continued, ended, provenance_of
+from fairlead.experiments.provenance import Provenance, client_facts, continued, ended, provenance_of
 from fairlead.experiments.run_folder import RunFolder, RunSummary
 from fairlead.federation import Federation
 from fairlead.records import RoundRecord
@@ -135,14 +136,12 @@ def run_experiment(
         if summary is not None:
             greet()
             return Run(federation, store, "finished", summary)
-        store.introduce(client_facts(federation))
         if data is not None and data.agreement is not None:
             store.settle(data.agreement)
-        start, best = provenance_of(federation), None
+        best = None
         if experiment.keep_best is not None:
             best = experiment.best_so_far(experiment.keep_best).after(federation.records)
-        store.note(start)
-        try:
+        with noted(store, federation) as start:
             greet()
             with interrupts(on_interrupt) if stop is None else nullcontext(stop) as interrupted:
                 for record in federation.train(
@@ -170,15 +169,25 @@ def run_experiment(
                     summary = summarize(federation)
                     keep_model(store.model_file, federation)
                     store.conclude(summary)
-        except BaseException as error:
-            said = f"failed: {error}" if isinstance(error, Exception) else "interrupted"
-            # On a full disk this fails too; the first error is the one to report.
-            with suppress(RunFolderError):
-                store.note(ended(start, federation, said), renew=True)
-            raise
-        outcome: Ending = "interrupted" if summary is None else "finished"
-        store.note(ended(start, federation, outcome), renew=True)
-        return Run(federation, store, outcome, summary)
+        return Run(federation, store, "interrupted" if summary is None else "finished", summary)
+
+
+@contextmanager
+def noted(store: RunFolder, federation: Federation) -> Iterator[Provenance]:
+    """Note clients and start of a run in its folder, and afterwards how it ended: with a summary it is finished."""
+    store.introduce(client_facts(federation))
+    start = provenance_of(federation)
+    store.note(start)
+    try:
+        yield start
+    except BaseException as error:
+        said = f"failed: {error}" if isinstance(error, Exception) else "interrupted"
+        # On a full disk this fails too; the first error is the one to report.
+        with suppress(RunFolderError):
+            store.note(ended(start, federation, said), renew=True)
+        raise
+    outcome = "interrupted" if store.summary() is None else "finished"
+    store.note(ended(start, federation, outcome), renew=True)
 
 
 def summarize(federation: Federation) -> RunSummary:
@@ -186,13 +195,15 @@ def summarize(federation: Federation) -> RunSummary:
     records, consistency, world = federation.records, federation.consistency(), federation.world
     simulation = world.simulation
     start = None if simulation is None else simulation.objective_at(*simulation.initial_model(federation.key))
+    last = world.objective_at(federation.params, federation.state.buffers)
     evaluation = next((record.evaluation for record in reversed(records) if record.evaluation), None)
     return RunSummary(
         rounds=len(records),
         seconds=median(record.seconds for record in records) * len(records) if records else 0.0,
         train_loss=records[-1].train_loss if records else None,
         evaluation=evaluation,
-        objective=world.objective_at(federation.params, federation.state.buffers),
+        # Real clients that do not answer are no divergence.
+        objective=None if simulation is None and isnan(last) else last,
         misplaced_weight=consistency.total_variation,
         misplaced_by_chance=chance_level(records, consistency.intended),
         chi_square=consistency.chi_square,

@@ -4,7 +4,7 @@ import fcntl
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
@@ -252,6 +253,7 @@ def make_client_app(
     folder: str | Path | None = None,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
+    mods: Sequence[Mod] = (),
 ) -> ClientApp:
     """A ClientApp that does the local work of any fairlead method, within its `limits`.
 
@@ -263,14 +265,14 @@ def make_client_app(
     the most local steps that a weak client takes: it then does fewer than asked, and reports how many. Methods such
     as SCAFFOLD keep memory on the client, under `folder` (default: `memory-folder` of the node config, or else
     `.fairlead/clients` in the home directory). With `only-sums` in its node config, a node sends updates to secure
-    sums only. `device` is one of the client's machine.
+    sums only. `device` is one of the client's machine. `mods` are Flower's, around every message.
     """
     place = usable_device("make_client_app", device)
     if holdout and get_test_data is not None:
         raise FieldError("make_client_app takes get_test_data or holdout, not both.")
     with seeded_start(Key.from_seed(0)):
         allowed, task = limits or ClientLimits(), Task(build_model(), loss, metrics)
-    app = ClientApp()
+    app = ClientApp(mods=[*mods])
 
     def raw(context: Context, *, test: bool = False) -> Examples:
         inputs, targets = ((test and get_test_data) or get_data)(context)

@@ -4,7 +4,6 @@ import inspect
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -316,13 +315,10 @@ class LocalFederation:
         return alive
 
     def _start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        found = shutil.which(command[0], path=self.environment["PATH"])
-        if found is None:
-            raise FairleadError(f"{command[0]} is not installed: pip install 'flwr>=1.41,<2'.")
         with (self.folder / f"{name}.log").open("ab") as log:
             # In a session of its own, so that Ctrl-C reaches this process alone, which then ends it.
             return subprocess.Popen(
-                [found, *command[1:]],
+                command,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -3,103 +3,32 @@
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET, AF_INET6
 from threading import Thread
 from time import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
 from fairlead import __version__
 from fairlead.checkpoint.durable_files import make_folder
-from fairlead.diagnostics.consistency import ConsistencyReport
+from fairlead.component import Component
 from fairlead.errors import FieldError
 from fairlead.experiments.record_io import strict
 from fairlead.experiments.run_folder import RunFolder
-from fairlead.experiments.tracking import Tracker
+from fairlead.experiments.tracking import Tracker, tracker_named
+from fairlead.federation import Federation
 from fairlead.flower.roster import LOG
-from fairlead.records import Conditions, RoundRecord
+from fairlead.records import RoundRecord
 from fairlead.reply_checks import Reason
 
 _REASONS = {*Reason, "late", "busy", "failed", "away", "deadline", "no quorum", "no secure sum", "exposed"}
 """Reasons with a series of their own. Clients may send any other, which count as "other"."""
-
-
-class ServerNow(NamedTuple):
-    """What a server knows between two rounds."""
-
-    conditions: Conditions
-    consistency: ConsistencyReport
-    rounds: int | None
-    """Of the run, when it is finished."""
-    connected: int
-    """Clients at a node."""
-
-
-class ServerFigures(Tracker):
-    """The figures of a run, counted from its first round: a resumed server continues the counts."""
-
-    def __init__(self, now: Callable[[], ServerNow]) -> None:
-        self._now, self.text = now, ""
-        """The latest figures, for readers in other threads."""
-        self._counts = Counter[str]()
-        self._reasons = Counter[str]()
-        self._asked, self._arrived = Counter[int](), Counter[int]()
-        self._last: RoundRecord | None = None
-        self._evaluation: dict[str, float] = {}
-
-    def count(self, records: Iterable[RoundRecord]) -> None:
-        """Count rounds, and write the text anew with the estimates and weights of now."""
-        for record in records:
-            self._counts.update(
-                rounds=1, empty=int(not record.arrived), up=record.bytes_up, down=record.bytes_down
-            )
-            self._asked.update(record.asked)
-            self._arrived.update(record.arrived)
-            self._reasons.update(str(r.reason) if r.reason in _REASONS else "other" for r in record.refused)
-            if record.evaluation is not None:
-                self._evaluation = {"loss": record.evaluation.loss, **record.evaluation.metrics}
-            self._last = record
-        conditions, consistency, rounds, connected = self._now()
-        steps, rates = conditions.num_steps, conditions.arrival
-        counts, last, everyone = self._counts, self._last, range(len(conditions.weights))
-        asked, arrived = ({c: known[c] for c in everyone} for known in (self._asked, self._arrived))
-        self.text = "".join(
-            _family(*row)
-            for row in (
-                ("info", "Version of the server.", "version", {__version__: 1}),
-                ("rounds_planned", "Rounds of the run.", "", rounds),
-                ("rounds_total", "Finished rounds.", "", counts["rounds"]),
-                ("empty_rounds_total", "Rounds that used no update.", "", counts["empty"]),
-                ("asked_total", "Requests for updates.", "", self._asked.total()),
-                ("arrived_total", "Updates used.", "", self._arrived.total()),
-                ("missing_total", "Updates that are missing.", "reason", dict(sorted(self._reasons.items()))),
-                ("received_bytes_total", "Size of updates.", "", counts["up"]),
-                ("sent_bytes_total", "Size of models sent.", "", counts["down"]),
-                ("round_seconds", "Duration of the last round.", "", last and last.seconds),
-                ("updated_timestamp_seconds", "Time of these figures.", "", time()),
-                ("train_loss", "Training loss of the last round.", "", last and last.train_loss),
-                ("evaluation", "The latest evaluation.", "metric", self._evaluation),
-                ("misplaced_weight", "Weight at the wrong clients.", "", consistency.total_variation),
-                ("clients_connected", "Clients at a node.", "", connected),
-                ("client_asked_total", "Requests to a client.", "client", asked),
-                ("client_arrived_total", "Updates used of a client.", "client", arrived),
-                ("client_arrival_rate", "Estimated rate of arrival.", "client", _by_client(rates)),
-                ("client_steps", "Expected local steps.", "client", _by_client(steps)),
-                ("client_weight", "Intended weight.", "client", _by_client(consistency.intended)),
-                ("client_measured_weight", "Real weight.", "client", _by_client(consistency.surrogate)),
-            )
-        )
-
-    def write(self, record: RoundRecord) -> None:
-        self.count([record])
-
-    def close(self, outcome: str) -> None:
-        """Nothing is left to do."""
 
 
 def _by_client(values: Tensor | None) -> dict[int, float]:
@@ -119,8 +48,8 @@ def _family(name: str, text: str, label: str, values: Mapping[Any, float] | floa
 
 
 @contextmanager
-def served(figures: ServerFigures, address: str | None) -> Iterator[None]:
-    """Serve the figures at http://ADDRESS/metrics meanwhile; nothing without an address."""
+def served(text: Callable[[], str], address: str) -> Iterator[None]:
+    """Serve a text at http://ADDRESS/metrics meanwhile; nothing without an address."""
     if not address:
         yield
         return
@@ -135,7 +64,7 @@ def served(figures: ServerFigures, address: str | None) -> Iterator[None]:
             if self.path.partition("?")[0] != "/metrics":
                 self.send_error(404)
                 return
-            content = figures.text.encode()
+            content = text().encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
@@ -174,29 +103,106 @@ class _JsonLog(logging.FileHandler):
         return json.dumps(strict(line | getattr(record, "facts", {})), ensure_ascii=False)
 
 
-@contextmanager
-def watched(
-    store: RunFolder | None, figures: ServerFigures, address: str, *, json_log: bool
-) -> Iterator[list[Tracker]]:
-    """Let Prometheus, a file of JSON lines and the trackers that are put into the list follow a server meanwhile."""
-    if store is None and json_log:
-        raise FieldError("A log of JSON lines needs the folder of the run: give `folder` too.")
-    following, outcome = list[Tracker]([figures] if address else []), "failed"
-    handler: logging.Handler = logging.NullHandler()
-    if store is not None and json_log:
-        make_folder(store.path)
-        handler = _JsonLog(store.path / "log.jsonl", encoding="utf-8")
-    LOG.addHandler(handler)
-    try:
-        with served(figures, address):
-            yield following
-        outcome = "finished"
-    except Exception as error:
-        if json_log:
-            LOG.error("%s: %s", type(error).__name__, error)
-        raise
-    finally:
-        for tracker in following:
-            tracker.close(outcome)
-        LOG.removeHandler(handler)
-        handler.close()
+class Watch:
+    """Lets Prometheus, a file of JSON lines and trackers follow the rounds of a server.
+
+    The figures are counted from the first round of the run: a resumed server continues the counts.
+    """
+
+    def __init__(
+        self, store: RunFolder | None, *, json_log: bool, trackers: Sequence[str], address: str
+    ) -> None:
+        if store is None and (json_log or trackers):
+            raise FieldError("json_log and trackers need the folder of the run: give `folder` too.")
+        self.text = ""
+        """The latest figures, for readers in other threads."""
+        self._store, self._address, self._json_log = store, address, json_log
+        self._following = list[Tracker]()
+        self._run: tuple[Federation, Callable[[], int]] | None = None
+        opening = [tracker_named(name, "trackers") for name in trackers]
+        self._opening = [partial(opened, store) for opened in opening if store is not None]
+        self._counts, self._reasons = Counter[str](), Counter[str]()
+        self._asked, self._arrived = Counter[int](), Counter[int]()
+        self._last: RoundRecord | None = None
+        self._evaluation: dict[str, float] = {}
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Serve the figures and write the log meanwhile, and close the trackers with the outcome."""
+        handler: logging.Handler = logging.NullHandler()
+        outcome = "failed"
+        if self._store is not None and self._json_log:
+            make_folder(self._store.path)
+            handler = _JsonLog(self._store.path / "log.jsonl", encoding="utf-8")
+        LOG.addHandler(handler)
+        try:
+            with served(lambda: self.text, self._address):
+                yield
+            outcome = "finished"
+        except Exception as error:
+            if self._json_log:
+                LOG.error("%s: %s", type(error).__name__, error)
+            raise
+        finally:
+            for tracker in self._following:
+                tracker.close(outcome)
+            LOG.removeHandler(handler)
+            handler.close()
+
+    def begin(self, federation: Federation, run: Component, connected: Callable[[], int]) -> None:
+        """Follow a run from the rounds that it has; `connected` counts clients at a node."""
+        self._run = federation, connected
+        self._count(federation.records)
+        self._following += [opened(run, federation.state.round) for opened in self._opening]
+
+    def write(self, record: RoundRecord) -> None:
+        """Pass a round on."""
+        self._count([record])
+        for tracker in self._following:
+            tracker.write(record)
+
+    def _count(self, records: Iterable[RoundRecord]) -> None:
+        """Count rounds, and write the text anew with the estimates and weights of now."""
+        if self._run is None or not self._address:
+            return
+        for record in records:
+            self._counts.update(
+                rounds=1, empty=int(not record.arrived), up=record.bytes_up, down=record.bytes_down
+            )
+            self._asked.update(record.asked)
+            self._arrived.update(record.arrived)
+            self._reasons.update(str(r.reason) if r.reason in _REASONS else "other" for r in record.refused)
+            if record.evaluation is not None:
+                self._evaluation = {"loss": record.evaluation.loss, **record.evaluation.metrics}
+            self._last = record
+        federation, connected = self._run
+        conditions, consistency = federation.conditions, federation.consistency()
+        steps, rates = conditions.num_steps, conditions.arrival
+        counts, last, everyone = self._counts, self._last, range(len(conditions.weights))
+        asked, arrived = ({c: known[c] for c in everyone} for known in (self._asked, self._arrived))
+        self.text = "".join(
+            _family(*row)
+            for row in (
+                ("info", "Version of the server.", "version", {__version__: 1}),
+                ("rounds_planned", "Rounds of the run.", "", federation.rounds),
+                ("rounds_total", "Finished rounds.", "", counts["rounds"]),
+                ("empty_rounds_total", "Rounds that used no update.", "", counts["empty"]),
+                ("asked_total", "Requests for updates.", "", self._asked.total()),
+                ("arrived_total", "Updates used.", "", self._arrived.total()),
+                ("missing_total", "Updates that are missing.", "reason", dict(sorted(self._reasons.items()))),
+                ("received_bytes_total", "Size of updates.", "", counts["up"]),
+                ("sent_bytes_total", "Size of models sent.", "", counts["down"]),
+                ("round_seconds", "Duration of the last round.", "", last and last.seconds),
+                ("updated_timestamp_seconds", "Time of these figures.", "", time()),
+                ("train_loss", "Training loss of the last round.", "", last and last.train_loss),
+                ("evaluation", "The latest evaluation.", "metric", self._evaluation),
+                ("misplaced_weight", "Weight at the wrong clients.", "", consistency.total_variation),
+                ("clients_connected", "Clients at a node.", "", connected()),
+                ("client_asked_total", "Requests to a client.", "client", asked),
+                ("client_arrived_total", "Updates used of a client.", "client", arrived),
+                ("client_arrival_rate", "Estimated rate of arrival.", "client", _by_client(rates)),
+                ("client_steps", "Expected local steps.", "client", _by_client(steps)),
+                ("client_weight", "Intended weight.", "client", _by_client(consistency.intended)),
+                ("client_measured_weight", "Real weight.", "client", _by_client(consistency.surrogate)),
+            )
+        )

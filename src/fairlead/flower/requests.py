@@ -32,6 +32,7 @@ from fairlead.flower.secure_sums import public_keys_in
 from fairlead.local_solver import LocalSolver
 from fairlead.records import ClientUpdates, Refusal, RoundRecord, Vectors, WorkOrder
 from fairlead.reply_checks import Reason, ReceivedUpdate, ReplyForm, validate_reply
+from fairlead.text import counted
 from fairlead.worlds.base import Weights
 
 
@@ -304,12 +305,20 @@ def fault_of(request: ClientRequest, message: Message) -> Refusal | None:
 
 
 def updates_of(
-    order: WorkOrder, received: Mapping[int, ReceivedUpdate], uploads: Vectors, refused: Sequence[Refusal]
+    order: WorkOrder,
+    received: Mapping[int, ReceivedUpdate],
+    uploads: Vectors,
+    refused: Sequence[Refusal],
+    *,
+    quorum: int = 0,
 ) -> ClientUpdates:
     """The rows of a round in the order of client ids; `uploads` are the extra uploads of a client, without content.
 
-    Of client memory the server knows the version alone.
+    Without a quorum there are none. Of client memory the server knows the version alone.
     """
+    if len(received) < quorum:
+        sentence = f"Round {order.round + 1} is void: only {counted(len(received), 'update')} came."
+        refused, received = [*refused, *(Refusal(each, "no quorum", sentence) for each in received)], {}
     cohort, solver, anchor = order.cohort, order.solver, order.anchor
     places = torch.tensor([client in received for client in cohort.clients.tolist()], dtype=torch.bool)
     updates = [received[client] for client in cohort.clients[places].tolist()]

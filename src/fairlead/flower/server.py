@@ -23,10 +23,9 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.run_folder import RunFolder, load_agreement
 from fairlead.experiments.runner import Run, run_experiment
 from fairlead.experiments.spec import load_experiment
-from fairlead.experiments.tracking import tracker_named
 from fairlead.federation import Federation
 from fairlead.flower.messages import ModelForm
-from fairlead.flower.monitoring import ServerFigures, ServerNow, watched
+from fairlead.flower.monitoring import Watch
 from fairlead.flower.requests import RoundRules, log_round, refuse_unsuitable
 from fairlead.flower.roster import LOG, Member, Roster
 from fairlead.flower.world import FlowerWorld, RunIdentity
@@ -116,7 +115,8 @@ def run_on_grid(
 ) -> Run:
     """Run an experiment on the nodes of a grid, or resume the run in the folder."""
     refuse_unsuitable(experiment.algorithm, experiment.weights, rules)
-    opening = [tracker_named(name, "trackers") for name in trackers]
+    store = RunFolder(folder)
+    watch = Watch(store, json_log=json_log, trackers=trackers, address=metrics_address)
     earlier, limits = EarlierAttempts.of(folder), limits or ReplyLimits()
 
     def build() -> Federation:
@@ -161,38 +161,28 @@ def run_on_grid(
         repeated = earlier.repeated_from(federation.state.round, experiment.rounds)
         world.recall(federation.records, experiment.algorithm.solver, federation.key, repeated)
         for agreement in agreed:
-            RunFolder(folder).settle(agreement)
+            store.settle(agreement)
             if agreement.constant:
                 LOG.warning(
                     "Features %s have the same value in all examples: they are only centered.",
                     list(agreement.constant[:10]),
                 )
         _write_attempt(folder, earlier.identity, world.roster, repeated)
-        begun.append((federation, world.roster, repeated))
-        following.extend(opened(RunFolder(folder), experiment, federation.state.round) for opened in opening)
-        if metrics_address:
-            figures.count(federation.records)
+        begun.append((world.roster, repeated))
+        watch.begin(federation, experiment, lambda: world.roster.num_placed)
 
-    begun: list[tuple[Federation, Roster, Sequence[int]]] = []
+    begun: list[tuple[Roster, Sequence[int]]] = []
     agreed: list[Agreement] = []
-
-    def now() -> ServerNow:
-        federation, roster, _ = begun[0]
-        solver, round = federation.algorithm.solver, federation.state.round
-        conditions = federation.world.conditions(round, solver, federation.key)
-        return ServerNow(conditions, federation.consistency(), federation.rounds, roster.num_placed)
 
     def end_round(record: RoundRecord) -> None:
         log_round(record, experiment.rounds)
-        for tracker in following:
-            tracker.write(record)
+        watch.write(record)
         if start_with is not None:
             # Clients that have joined meanwhile are members too.
-            _write_attempt(folder, earlier.identity, *begun[0][1:])
+            _write_attempt(folder, earlier.identity, *begun[0])
 
     # A checkpoint every round: clients keep the last committed version of their memory and the next, none older.
-    figures = ServerFigures(now)
-    with watched(RunFolder(folder), figures, metrics_address, json_log=json_log) as following:
+    with watch.active():
         run = run_experiment(
             experiment,
             folder,
@@ -231,22 +221,20 @@ def count_clients(experiment: Experiment, config: Mapping[str, object] | None = 
 
 
 def refuse_simulation(store: RunFolder) -> None:
-    """Raise if a folder holds a simulated run, which real clients cannot continue."""
+    """Raise if a folder holds a run that no ServerApp of `make_server_app` began, which none can continue."""
     if not store.is_free() and not (store.path / MEMBERS).exists():
         raise RunFolderError(
-            f"{store.path} holds a simulated run, which real clients cannot continue: choose another folder."
+            f"{store.path} holds a run that is not of make_server_app, such as a simulated one: choose another folder."
         )
 
 
 def consistency_of(folder: Path) -> ConsistencyReport:
     """ω against Ω of a run on Flower, from its folder."""
     store = RunFolder(folder)
-    clients = store.clients() if (folder / MEMBERS).exists() else None
-    if clients is None:
-        missing = store.clients_file.name if (folder / MEMBERS).exists() else MEMBERS
-        raise RunFolderError(f"{folder} holds no run on Flower: {missing} is missing.")
-    weights = torch.tensor(clients.weights, dtype=torch.float64)
-    return measured_consistency(store.records(), weights, algorithm=store.experiment().algorithm)
+    clients = store.clients()
+    if clients is None or not clients.real:
+        raise RunFolderError(f"{folder} holds no run on Flower.")
+    return measured_consistency(store.records(), clients.omega, algorithm=store.experiment().algorithm)
 
 
 @dataclass(frozen=True)

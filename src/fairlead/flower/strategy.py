@@ -1,9 +1,8 @@
 """`FlowerStrategy`: the server's half of a method, for Flower apps whose clients keep their own training code."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
-from hashlib import sha256
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from time import monotonic, sleep
@@ -12,16 +11,14 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
-from safetensors.torch import save
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
-from fairlead.checkpoint.durable_files import write_durably
-from fairlead.checkpoint.store import has_checkpoint, load_state, save_state
+from fairlead.checkpoint.store import save_module
+from fairlead.clients.source import RealClients
 from fairlead.diagnostics.advice import diagnosis_of
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.diagnostics.diagnosis import Diagnosis
-from fairlead.diagnostics.measurement import measured_consistency
 from fairlead.errors import (
     ClashError,
     FairleadError,
@@ -31,18 +28,20 @@ from fairlead.errors import (
     require_integer,
     require_number,
 )
-from fairlead.experiments.diagnose import evidence_of_records
-from fairlead.experiments.record_io import REAL_CLIENTS, Recorded
+from fairlead.experiments.diagnose import evidence_of_federation
+from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.kept_models import ModelFacts
+from fairlead.experiments.provenance import client_facts
 from fairlead.experiments.run_folder import RunFolder
-from fairlead.experiments.tracking import Tracker, tracker_named
-from fairlead.flower.monitoring import ServerFigures, ServerNow, watched
+from fairlead.experiments.runner import noted, summarize
+from fairlead.federation import Federation
+from fairlead.flower.monitoring import Watch
 from fairlead.flower.requests import log_round, refuse_unsuitable
 from fairlead.flower.roster import LOG, warn_of_claims
 from fairlead.flower.strategy_world import ArrayLayout, ReportedWeights, StrategyWorld
-from fairlead.randomness import Key
-from fairlead.records import RoundRecord, ServerState, StoredRecords
+from fairlead.records import RoundRecord, StoredRecords
 from fairlead.reply_checks import ReplyLimits
-from fairlead.round import initial_state, run_round
+from fairlead.round import run_round
 
 _ARRAYS, _CONFIG = "arrays", "config"
 
@@ -63,8 +62,10 @@ class FlowerStrategy(Strategy):
 
     Arrays whose name ends in one of `statistics` are running statistics, which are averaged and never extrapolated.
 
-    With a `folder`, the strategy keeps records, checkpoints and the final model there, and `start` resumes the run in
-    it: `num_rounds` are those of the whole run. `json_log`, `trackers` and `metrics_address` watch the run as those of
+    A round with fewer than `quorum` updates is void, and lasts at most the `timeout` of `start`.
+
+    With a `folder`, the strategy keeps its run there, with the files of any run, and `start` resumes it: `num_rounds`
+    are those of the whole run. `json_log`, `trackers` and `metrics_address` watch the run as those of
     `make_server_app` do; the first two need a folder.
     """
 
@@ -78,6 +79,7 @@ class FlowerStrategy(Strategy):
         fraction_evaluate: float = 1.0,
         start_with: int | None = None,
         join_seconds: float = 600.0,
+        quorum: int = 1,
         limits: ReplyLimits | None = None,
         statistics: tuple[str, ...] = ("running_mean", "running_var"),
         folder: str | PathLike[str] | None = None,
@@ -87,45 +89,38 @@ class FlowerStrategy(Strategy):
         poll: float = 1.0,
     ) -> None:
         require_instance(self, "algorithm", algorithm, Algorithm)
-        self.algorithm, self.num_clients = algorithm, num_clients
-        self.records: list[RoundRecord] | StoredRecords = []
+        self.algorithm, self.num_clients, self.seed, self.quorum = algorithm, num_clients, seed, quorum
         self.start_with = num_clients if start_with is None else start_with
         self.join_seconds, self.fraction_evaluate, self.poll = join_seconds, fraction_evaluate, poll
         require_integer(self, "num_clients", at_least=1)
-        require_integer(self, "start_with", at_least=1, at_most=num_clients)
+        require_integer(self, "start_with", "quorum", at_least=1, at_most=num_clients)
         require_number(self, "join_seconds", "poll", above=0)
         require_number(self, "fraction_evaluate", at_least=0, at_most=1)
         if weights not in ("examples", "uniform"):
             raise FieldError(f"FlowerStrategy.weights must be 'examples' or 'uniform', got {weights!r}.")
         refuse_unsuitable(algorithm, weights)
-        if algorithm.secure_aggregation:
-            raise ClashError(
-                "Algorithm.secure_aggregation hides updates from the server, and a Flower strategy receives each of "
-                "them by itself: use make_server_app, or set it to false if clients trust the server."
-            )
-        if algorithm.solver.corrections:
-            names = ", ".join(type(correction).__name__ for correction in algorithm.solver.corrections)
-            raise ClashError(
-                f"FlowerStrategy cannot make clients of an existing app use {names}: build the clients with "
-                "make_client_app and the server with make_server_app, or choose a method without corrections."
-            )
-        if algorithm.privacy is not None:
-            raise ClashError(
-                "FlowerStrategy learns ω from the clients' reports, which change the weights of the other clients, so "
-                "ClientPrivacy could guarantee nothing: build the clients with make_client_app and the server with "
-                "make_server_app."
-            )
-        self._key, self._weights, self._statistics = Key.from_seed(seed), weights, statistics
+        halves = [type(correction).__name__ for correction in algorithm.solver.corrections]
+        halves += ["LocalSolver.personal"] * (algorithm.solver.personal is not None)
+        for part, clash in (
+            (algorithm.secure_aggregation, "receives single updates, which secure_aggregation would hide"),
+            (halves, f"cannot make clients of an existing app use {', '.join(halves)}"),
+            (
+                algorithm.privacy,
+                "learns ω from the clients' reports, which change the weights of other clients, so ClientPrivacy could "
+                "guarantee nothing",
+            ),
+        ):
+            if part:
+                raise ClashError(
+                    f"FlowerStrategy {clash}: build the clients with make_client_app and the server with "
+                    "make_server_app, or choose a method without it."
+                )
+        self._weights, self._statistics = weights, statistics
         self._limits, self._done = limits or ReplyLimits(), 0
         self._store = None if folder is None else RunFolder(Path(folder))
-        self._opening = [tracker_named(name, "FlowerStrategy.trackers") for name in trackers]
-        if self._opening and folder is None:
-            raise FieldError("FlowerStrategy.trackers need the folder of the run: give `folder` too.")
-        self._figures, self._address, self._json_log = ServerFigures(self._now), metrics_address, json_log
-        self._following: list[Tracker] = []
-        self._planned, self._connected = 0, 0
-        self._world: StrategyWorld | None = None
-        self._state: ServerState | None = None
+        self._watch = Watch(self._store, json_log=json_log, trackers=trackers, address=metrics_address)
+        self._planned, self._connected = 1, 0
+        self._federation: Federation | None = None
         self._arrays = ArrayRecord()
         self._asked = torch.empty(0, dtype=torch.int64)
         self._sent: dict[int, Message] = {}
@@ -141,46 +136,42 @@ class FlowerStrategy(Strategy):
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
         """Run the rounds; a run in which no update could be used fails with the last reasons."""
-
-        def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
-            return None if evaluate_fn is None else evaluate_fn(self._done + number, arrays)
-
-        with (
-            nullcontext() if self._store is None else self._store.claimed(),
-            watched(self._store, self._figures, self._address, json_log=self._json_log) as self._following,
-        ):
-            world, state = self._begin(initial_arrays)
-            self._planned = num_rounds
-            if self._store is not None:
-                self._following += [
-                    opened(self._store, self.algorithm, self._done) for opened in self._opening
-                ]
-            if self._address:
-                self._figures.count(self.records)
-            arrays = world.layout.filled(initial_arrays, state.params, state.buffers)
-            left, central = max(num_rounds - self._done, 0), evaluate if evaluate_fn else None
+        central = evaluate_fn and (lambda number, arrays: evaluate_fn(self._done + number, arrays))
+        with ExitStack() as stack:
+            store, self._planned = self._store, max(num_rounds, 1)
+            if store is not None:
+                stack.enter_context(store.claimed())
+            stack.enter_context(self._watch.active())
+            world, federation = self._begin(initial_arrays)
+            if store is not None:
+                stack.enter_context(noted(store, federation))
+            self._watch.begin(federation, self.algorithm, lambda: self._connected)
+            arrays = world.layout.filled(initial_arrays, federation.state)
+            left = max(num_rounds - self._done, 0)
             result = super().start(grid, arrays, left, timeout, train_config, evaluate_config, central)
             if not len(result.arrays):
                 result.arrays = arrays
             if self.records and not any(record.arrived for record in self.records):
                 why = " ".join(refusal.sentence for refusal in self.records[-1].refused[:3])
                 raise FairleadError(f"No update could be used in {len(self.records)} rounds. {why}".rstrip())
-            if self._store is not None:
-                with disk_errors(self._store.model_file, "written"):
-                    write_durably(self._store.model_file, save(result.arrays.to_torch_state_dict()))
+            if store is not None:
+                facts = asdict(ModelFacts(len(self.records)))
+                with disk_errors(store.model_file, "written"):
+                    save_module(result.arrays.to_torch_state_dict(), store.model_file, facts)
+                store.conclude(summarize(federation))
         return result
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        world, state = self._begin(arrays)
+        world, federation = self._begin(arrays)
         if not self._arrays:
             self._await(grid, lambda nodes: len(nodes) >= self.start_with, "to start")
         self._arrays = arrays
         # The app may have changed the model between rounds: the round starts from the model that it hands over.
         params, buffers = world.layout.flatten(arrays)
-        self._state = replace(state, params=params, buffers=buffers)
-        self._asked = self._sampled(world, self._state)
+        federation.state = replace(federation.state, params=params, buffers=buffers)
+        self._asked = self._sampled(federation)
         asked = self._asked.tolist()
         # With every client away, as after a failure of the link, the remaining rounds would be over in a moment.
         self._await(
@@ -196,38 +187,36 @@ class FlowerStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        world, state = self._begin(self._arrays)
-        world.receive(replies, self._asked, self._sent, self.algorithm.solver, state.round)
+        world, federation = self._begin(self._arrays)
+        world.receive(replies, self._asked, self._sent, self.algorithm.solver, federation.state.round)
         # New sizes count in the round that reports them, as in Flower's FedAvg, unless they change the cohort.
         known, world.sizes = world.sizes, world.reported_sizes()
-        if not torch.equal(self._sampled(world, state), self._asked):
+        if not torch.equal(self._sampled(federation), self._asked):
             world.sizes = known
-        self._state, record = run_round(self.algorithm, world, state, self._key)
+        state, record = run_round(self.algorithm, world, federation.state, federation.key)
+        federation.state = replace(state, memory=world.tables)
         self.records.append(record)
         if self._store is not None:
-            self._store.sync_rounds()
-            save_state(
-                replace(self._state, memory=world.tables), self._store.checkpoint, self._fingerprint(world)
-            )
+            self._store.save(federation)
+            self._store.introduce(client_facts(federation))
         log_round(record)
-        for tracker in self._following:
-            tracker.write(record)
+        self._watch.write(record)
         if self._weights == "examples":
             warn_of_claims(known, world.sizes)
         figures = {"arrived": len(record.arrived), "asked": len(record.asked), "refused": len(record.refused)}
         loss = {} if record.train_loss is None else {"train-loss": record.train_loss}
-        arrays = world.layout.filled(self._arrays, self._state.params, self._state.buffers)
+        arrays = world.layout.filled(self._arrays, state)
         return arrays, MetricRecord({**loss, **figures})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        assert self._world is not None
-        nodes = list(self._world.seat(grid.get_node_ids()).values())
+        world, federation = self._begin(arrays)
+        nodes = list(world.seat(grid.get_node_ids()).values())
         count = min(max(round(self.fraction_evaluate * len(nodes)), 2), len(nodes))
         if self.fraction_evaluate == 0 or not nodes:
             return []
-        order = self._key.fold("evaluation", server_round).generator().permutation(len(nodes))
+        order = federation.key.fold("evaluation", server_round).generator().permutation(len(nodes))
         content = self._content(arrays, config, server_round)
         return [Message(content, nodes[place], MessageType.EVALUATE) for place in sorted(order[:count])]
 
@@ -239,64 +228,69 @@ class FlowerStrategy(Strategy):
 
     def consistency(self) -> ConsistencyReport:
         """The weights Ω that the rounds so far really optimized, against ω."""
-        assert self._world is not None
-        return measured_consistency(self.records, self._world.weights, algorithm=self.algorithm)
+        return self._trained().consistency()
 
     def diagnosis(self) -> Diagnosis:
         """The heterogeneity in the rounds so far, the clients it favors, and the method to use."""
-        if not self.records:
-            raise FieldError("FlowerStrategy.diagnosis needs at least one round, and there has been none.")
-        rounds = Recorded(
-            tuple(self.records), self.weights, None, algorithm=self.algorithm, no_data=REAL_CLIENTS
-        )
-        return diagnosis_of(evidence_of_records("the rounds so far", rounds))
+        federation = self._trained()
+        evidence = evidence_of_federation("the rounds so far", federation, self.records, quick=True)
+        return diagnosis_of(evidence)
 
     @property
     def weights(self) -> Tensor:
         """ω by the reports so far."""
-        return self._world.weights if self._world is not None else torch.empty(0, dtype=torch.float64)
+        known = self._federation
+        return torch.empty(0, dtype=torch.float64) if known is None else known.world.population.weights
 
-    def _now(self) -> ServerNow:
-        world, state = self._begin(self._arrays)
-        conditions = world.conditions(state.round, self.algorithm.solver, self._key)
-        return ServerNow(conditions, self.consistency(), self._planned, self._connected)
+    @property
+    def records(self) -> list[RoundRecord] | StoredRecords:
+        """The records of all rounds so far."""
+        return [] if self._federation is None else self._federation.records
 
-    def _sampled(self, world: StrategyWorld, state: ServerState) -> Tensor:
+    def _trained(self) -> Federation:
+        if self._federation is None or not self.records:
+            raise FieldError("FlowerStrategy needs at least one round for this, and there has been none.")
+        return self._federation
+
+    def _sampled(self, federation: Federation) -> Tensor:
         """The cohort of the next round: always the same under the same conditions."""
-        conditions = world.conditions(state.round, self.algorithm.solver, self._key)
-        key = self._key.fold("sampler", state.round)
-        return self.algorithm.sampler.draw(state.sampler, conditions, key).clients
+        state, key = federation.state, federation.key.fold("sampler", federation.state.round)
+        return self.algorithm.sampler.draw(state.sampler, federation.conditions, key).clients
 
     def _content(self, arrays: ArrayRecord, config: ConfigRecord, server_round: int) -> RecordDict:
         values = ConfigRecord({**config, "server-round": self._done + server_round})
         return RecordDict({_ARRAYS: arrays, _CONFIG: values})
 
-    def _begin(self, arrays: ArrayRecord) -> tuple[StrategyWorld, ServerState]:
-        """The world and the state, at the first call of a new run or of the run in the folder."""
-        if self._world is not None and self._state is not None:
-            return self._world, self._state
-        layout = ArrayLayout.of(arrays, self._statistics)
-        model = layout.flatten(arrays)
-        world = StrategyWorld(layout, self.num_clients, model, self._weights, self._limits)
-        state = initial_state(self.algorithm, world, self._key)
-        if self._store is not None:
-            if has_checkpoint(self._store.checkpoint):
-                like = replace(state, memory=world.tables)
-                state = load_state(like, self._store.checkpoint, self._fingerprint(world), LOG.warning)
-            else:
-                self._store.refuse_occupied()
-            log = self._store.log()
-            log.cut(state.round)
-            self.records, self._done = log, state.round
-            world.recall(state.memory, log)
-        self._world, self._state = world, state
-        return world, state
+    def _begin(self, arrays: ArrayRecord) -> tuple[StrategyWorld, Federation]:
+        """The world and the federation, at the first call of a new run or of the run in the folder."""
+        if self._federation is None:
+            layout = ArrayLayout.of(arrays, self._statistics)
+            model = layout.flatten(arrays)
+            world = StrategyWorld(layout, self.num_clients, model, self._weights, self._limits, self.quorum)
+            federation = Federation(self.algorithm, world, self.seed, rounds=self._planned)
+            if self._store is not None:
+                self._restore(self._store, world, federation)
+            self._federation = federation
+        assert isinstance(self._federation.world, StrategyWorld)
+        return self._federation.world, self._federation
 
-    def _fingerprint(self, world: StrategyWorld) -> str:
-        facts = (
-            f"{self.algorithm!r} {self._key.name.hex()} {self.num_clients} {self._weights} {world.layout!r}"
+    def _restore(self, store: RunFolder, world: StrategyWorld, federation: Federation) -> None:
+        """Begin the run in the folder, or take it up where it stopped."""
+        experiment = Experiment(
+            RealClients(self.num_clients),
+            self.algorithm,
+            self._planned,
+            weights=self._weights,
+            seed=self.seed,
+            evaluate_every=0,
         )
-        return sha256(facts.encode()).hexdigest()[:16]
+        if store.is_free():
+            federation.records = store.begin(experiment)
+            return
+        if again := store.restore(federation, experiment, LOG.warning):
+            LOG.warning(again)
+        self._done = federation.state.round
+        world.recall(federation.state.memory, federation.records)
 
     def _await(self, grid: Grid, enough: Callable[[list[int]], bool], purpose: str) -> None:
         """Wait for nodes, at most `join_seconds`, with a line in the log whenever their number changes."""

@@ -16,7 +16,15 @@ from fairlead.flower.requests import ClientRequest, fault_of, updates_of
 from fairlead.flower.roster import LOG, Estimates
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Conditions, Population, Refusal, RoundRecord, WorkOrder
+from fairlead.records import (
+    ClientUpdates,
+    Conditions,
+    Population,
+    Refusal,
+    RoundRecord,
+    ServerState,
+    WorkOrder,
+)
 from fairlead.reply_checks import ClientReply, ReceivedUpdate, ReplyForm, ReplyLimits, validate_reply
 from fairlead.worlds.base import World
 
@@ -56,10 +64,12 @@ class ArrayLayout:
     def join(self, tensors: Mapping[str, Tensor], part: Shapes) -> Tensor:
         return torch.cat([torch.empty(0), *(tensors[name].reshape(-1) for name in part)])
 
-    def filled(self, arrays: ArrayRecord, params: Tensor, buffers: Tensor) -> ArrayRecord:
-        """The record with the numbers of a model."""
+    def filled(self, arrays: ArrayRecord, state: ServerState) -> ArrayRecord:
+        """The record with the numbers of the model in a state."""
         shapes = {**self.params, **self.buffers}
-        parts = torch.split(torch.cat([params, buffers]), [prod(shape) for shape in shapes.values()])
+        parts = torch.split(
+            torch.cat([state.params, state.buffers]), [prod(shape) for shape in shapes.values()]
+        )
         filled = {
             name: Array(part.reshape(shape).numpy())
             for (name, shape), part in zip(shapes.items(), parts, strict=True)
@@ -77,8 +87,10 @@ class StrategyWorld(World):
         model: tuple[Tensor, Tensor],
         weights: ReportedWeights,
         limits: ReplyLimits,
+        quorum: int,
     ) -> None:
-        self.layout, self._model, self._weights, self._limits = layout, model, weights, limits
+        self.layout, self._model, self._weights = layout, model, weights
+        self._limits, self._quorum = limits, quorum
         self.sizes = torch.zeros(num_clients, dtype=torch.float64)
         """Examples of each client, 0 for those without a report."""
         self._nodes: dict[int, int] = {}
@@ -112,10 +124,9 @@ class StrategyWorld(World):
 
     def recall(self, tables: PartState, records: Iterable[RoundRecord]) -> None:
         """Continue a run with these tables and records."""
-        if tables:
-            nodes = enumerate(tensor_in(tables, "nodes").tolist())
-            self._nodes = {client: node % 2**64 for client, node in nodes if node}
-            self.sizes = tensor_in(tables, "sizes")
+        nodes = enumerate(tensor_in(tables, "nodes").tolist())
+        self._nodes = {client: node % 2**64 for client, node in nodes if node}
+        self.sizes = tensor_in(tables, "sizes")
         for record in records:
             arrived = torch.tensor(record.arrived, dtype=torch.int64)
             self._steps[arrived] = torch.tensor(record.num_steps, dtype=torch.int64)
@@ -142,10 +153,13 @@ class StrategyWorld(World):
 
     @property
     def description(self) -> str:
-        return f"plain Flower {self.layout.sizes!r}"
+        return f"plain Flower {len(self.sizes)} {self._weights} {self.layout!r}"
 
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
         return self._model
+
+    def initial_memory(self, solver: LocalSolver) -> PartState:
+        return self.tables
 
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
         steps, sizes = (values if bool((values > 0).all()) else None for values in (self._steps, self.sizes))
@@ -202,7 +216,7 @@ class StrategyWorld(World):
             )
             for client, update in self._received.items()
         }
-        updates = updates_of(order, received, {}, self._refused)
+        updates = updates_of(order, received, {}, self._refused, quorum=self._quorum)
         self._steps[updates.clients] = updates.num_steps
         self._estimates.count(order.cohort.clients, updates.clients)
         return updates
@@ -212,6 +226,10 @@ class StrategyWorld(World):
 
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> NoReturn:
         raise FairleadError("An existing Flower app evaluates by its own strategy.")
+
+    def objective_at(self, params: Tensor, buffers: Tensor) -> float:
+        """Unknown, because clients are not asked for it."""
+        return float("nan")
 
     def _validated(
         self,

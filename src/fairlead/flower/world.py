@@ -202,11 +202,8 @@ class FlowerWorld(World):
         masked_bytes: int | None = None,
     ) -> ClientUpdates:
         """The updates of a round, none without a quorum, which also counts for the estimates."""
-        if len(received) < self.rules.quorum:
-            sentence = f"Round {order.round + 1} is void: only {len(received)} updates came."
-            refused = refused + [Refusal(client, "no quorum", sentence) for client in received]
-            received = {}
-        updates = requests.updates_of(order, received, self._form.uploads(order.solver), refused)
+        uploads = self._form.uploads(order.solver)
+        updates = requests.updates_of(order, received, uploads, refused, quorum=self.rules.quorum)
         updates = replace(updates, masked_bytes=masked_bytes)
         self.estimates.count(asked, updates.clients)
         in_time = updates.age == 0
@@ -420,8 +417,10 @@ class FlowerWorld(World):
         received: dict[int, ReceivedUpdate] = {}
         refused: list[Refusal] = []
 
-        def refuse(client: int, reason: str, fault: str) -> None:
-            refused.append(Refusal(client, reason, f"Client {client} {fault}."))
+        def refuse(client: int, *, is_late: bool) -> None:
+            fault = f"did not answer within the deadline of {self.rules.deadline:g} s"
+            fault = f"was not among the first {most} updates" if is_late else fault
+            refused.append(Refusal(client, "late" if is_late else "deadline", f"Client {client} {fault}."))
 
         most, pending = self.rules.first, self._pending.by_client
         asked = {client for client, request in pending.items() if request.round == order.round}
@@ -433,7 +432,7 @@ class FlowerWorld(World):
                 if isinstance(found, Refusal):
                     refused.append(found)
                 elif most is not None and len(received) >= most:
-                    refuse(request.client, "late", f"was not among the first {most} updates")
+                    refuse(request.client, is_late=True)
                 else:
                     received[request.client] = found
             complete = most is not None and len(received) >= most
@@ -444,10 +443,7 @@ class FlowerWorld(World):
                 break
             sleep(self.rules.poll)
         for client in sorted(asked & owed):
-            if complete:
-                refuse(client, "late", f"was not among the first {most} updates")
-            else:
-                refuse(client, "deadline", f"did not answer within the deadline of {self.rules.deadline:g} s")
+            refuse(client, is_late=complete)
         return received, refused
 
     def _add_securely(
