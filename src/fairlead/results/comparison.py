@@ -98,9 +98,14 @@ class Tuning(NamedTuple):
 
     @property
     def edges(self) -> list[str]:
-        """Chosen numbers that are the smallest or the largest tried, in words."""
+        """Chosen numbers that are the smallest or the largest tried, in words; not those that make no difference."""
         found = []
-        for name, value in ((name, value) for each in self.chosen for name, value in each.values.items()):
+        for best, name in ((each, name) for each in self.chosen for name in each.values):
+            value, others = best.values[name], [each for each in self.settings if each is not best]
+            if any(
+                each.value == best.value and {**each.values, name: value} == best.values for each in others
+            ):
+                continue
             numbers = [tried for each in self.settings if not isinstance(tried := each.values[name], str)]
             for end, edge in (("smallest", min), ("largest", max)):
                 if len(set(numbers)) > 1 and value == edge(numbers):
