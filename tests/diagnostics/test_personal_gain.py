@@ -12,7 +12,7 @@ import fairlead as fl
 from fairlead.diagnostics.personal import PersonalGain, personal_gain
 from fairlead.experiments.method_list import listed_methods, on_client_side
 from fairlead.records import Evaluation
-from fairlead.results.figures import experiment_measure
+from fairlead.results.figures import planned_measure
 
 
 def federation(
@@ -132,10 +132,10 @@ def test_a_comparison_keeps_the_steps_of_personal_methods(tmp_path: Path) -> Non
     back, _ = on_client_side("fedavg", methods["per_fedavg"].experiment.algorithm)
     assert back == methods["fedavg"].experiment.algorithm
     own, plain = (methods[name].experiment for name in ("apfl", "fedavg"))
-    assert experiment_measure(own, None).metric == "personal_accuracy"
-    assert experiment_measure(plain, None).metric == "accuracy"
-    assert experiment_measure(plain, "personal_loss").higher is False
-    assert experiment_measure(plain, "personal_accuracy").kind == "share"
+    assert planned_measure([own], None).metric == "personal_accuracy"
+    assert planned_measure([plain], None).metric == "accuracy"
+    assert planned_measure([plain], "personal_loss").higher is False
+    assert planned_measure([plain], "personal_accuracy").kind == "share"
 
 
 def test_one_model_for_all_is_everyones_own() -> None:

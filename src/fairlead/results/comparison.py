@@ -100,13 +100,10 @@ class Tuning(NamedTuple):
     def edges(self) -> list[str]:
         """Chosen numbers that are the smallest or the largest tried, in words; not those that make no difference."""
         found = []
-        for best, name in ((each, name) for each in self.chosen for name in each.values):
-            value, others = best.values[name], [each for each in self.settings if each is not best]
-            if any(
-                each.value == best.value and {**each.values, name: value} == best.values for each in others
-            ):
-                continue
-            numbers = [tried for each in self.settings if not isinstance(tried := each.values[name], str)]
+        for best, name, value in ((each, *pair) for each in self.chosen for pair in each.values.items()):
+            beside = (each for each in self.settings if {**each.values, name: value} == best.values)
+            tried = (each.values[name] for each in beside if each is best or each.value != best.value)
+            numbers = [number for number in tried if not isinstance(number, str)]
             for end, edge in (("smallest", min), ("largest", max)):
                 if len(set(numbers)) > 1 and value == edge(numbers):
                     found.append(f"{name}={value} is the {end} value tried")
