@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import fairlead as fl
+from fairlead.diagnostics import Finding
 from fairlead.diagnostics.personal import PersonalGain, personal_gain
 from fairlead.experiments.method_list import listed_methods, on_client_side
 from fairlead.records import Evaluation
@@ -82,6 +83,19 @@ def test_nothing_is_said_without_held_out_examples_or_of_a_personal_method() -> 
     run, world = federation(opposed=True, algorithm=fl.presets.ditto(lr=0.3, mu=0.1))
     assert personal_gain(run, world, 50) is None
     assert fl.diagnose(run).finding("personal") is None
+
+
+def test_a_common_test_set_is_no_measure_of_personal_gain() -> None:
+    def found(algorithm: fl.Algorithm, clients: fl.ClientSource) -> Finding | None:
+        experiment = fl.Experiment(clients, algorithm, rounds=6)
+        return fl.diagnose(experiment, rounds=6, quick=True).finding("personal")
+
+    plain = found(fl.presets.fedavg(lr=0.1), fl.Digits(num_clients=6))
+    assert plain is not None
+    assert plain.confidence == "none"
+    assert "Set clients.holdout = 0.2 to measure whether one model for all is enough." in plain.statement
+    assert found(fl.presets.fedavg_finetuned(lr=0.1), fl.Digits(num_clients=6)) is None
+    assert found(fl.presets.fedavg(lr=0.1), fl.Quadratics(num_clients=6)) is None
 
 
 def test_verdicts_by_hand() -> None:
