@@ -236,8 +236,9 @@ def _personal(evidence: Evidence) -> Iterator[Finding]:
     gain, data, method = evidence.personal, evidence.data, evidence.algorithm
     if gain is None:
         if data and data.num_test and data.test_sizes is None and method and not method.solver.is_personal:
-            said = "Personal gain: unknown, because clients hold out no examples. Set clients.holdout = 0.2 to measure "
-            yield Finding("personal", f"{said}whether one model for all is enough.", {}, "none")
+            cure = "Set clients.holdout = 0.2 to measure whether one model for all is enough."
+            why = "Personal gain: unknown, because clients hold out no examples."
+            yield Finding("personal", f"{why} {cure}", {}, "none")
         return
     low, high = gain.mean - gain.margin, gain.mean + gain.margin
     said = {
