@@ -154,6 +154,12 @@ def test_whole_numbers_are_taken_for_numbers() -> None:
         (fl.SGD, {"lr": -1}, "In x: SGD.lr must be a finite number of at least 0, got -1.0."),
         (fl.WeightedMean, {"over": "all"}, "x.over must be 'received' or 'asked', got 'all'."),
         (fl.Milestones, {"times": 3}, "x.times must be a list, got 3."),
+        (fl.Milestones, {"times": "3"}, "x.times must be a list, got '3'."),
+        (
+            fl.Task,
+            {"model": {"type": "MLP"}, "metrics": "auc"},
+            "x.metrics must be a list such as ['auc'], got 'auc'.",
+        ),
         (fl.Milestones, {"times": [1, 2.5]}, "x.times[1] must be a whole number, got 2.5."),
         (
             fl.Milestones,

@@ -199,7 +199,8 @@ def _describe(options: Sequence[Any], data: Plain) -> str:
         if get_origin(option) is Literal:
             words += map(repr, get_args(option))
         elif _is_list(option):
-            words.append("a list")
+            named = isinstance(data, str) and str in alternatives(get_args(option)[0])
+            words.append(f"a list such as {[data]}" if named else "a list")
         elif is_role(option):
             words.append(f"a table that describes {a_or_an(option.__name__)}")
         elif get_origin(option) is dict:

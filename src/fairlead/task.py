@@ -127,7 +127,7 @@ _COUNTED: list[Metric] = [
     for average in ("macro", "micro", "weighted", "binary")
 ]
 _OVER_ALL: tuple[Metric, ...] = (
-    *_COUNTED, TopK(), AUC(), AveragePrecision(), CalibrationError(), Perplexity(),
+    *_COUNTED, *map(TopK, (2, 3, 5, 10)), AUC(), AveragePrecision(), CalibrationError(), Perplexity(),
     MeanAbsoluteError(), RootMeanSquaredError(), R2(),
 )  # fmt: skip
 METRICS: dict[str, AnyMetric] = {

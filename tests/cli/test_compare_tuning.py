@@ -65,6 +65,22 @@ def test_terminal_report_and_page_have_the_record_and_warn_at_an_edge() -> None:
     assert "<td>lr=0.001</td>" in page
 
 
+def test_an_argument_that_changes_nothing_is_at_no_edge() -> None:
+    """Each client has its own epochs in every round, so those of the algorithm are not read."""
+    given = (
+        "--methods",
+        "fedavg",
+        "--seeds",
+        "0",
+        "--set",
+        "work={type='RandomEpochs', low=1, high=2}",
+        "-o",
+        "idle",
+    )
+    tuning = data(*given, "--tune", "lr=0.001,0.1", "--tune", "epochs=1,2")["tuning"][0]
+    assert tuning["at_edge"] == ["lr=0.1 is the largest value tried"]
+
+
 def test_seeds_of_results_are_never_tuning_seeds() -> None:
     found = data("--methods", "fedavg", "--seeds", "10000", "--tune", "lr=0.1,0.2", "--tune-seeds", "1")
     assert found["tuning"][0]["seeds"] == [10001]

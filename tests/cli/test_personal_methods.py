@@ -60,6 +60,17 @@ def test_personal_figures_are_compared_without_an_objective_of_one_model() -> No
     assert "has no objective" in call(*arguments, "--metric", "objective").output.replace("\n", " ")
 
 
+@pytest.mark.parametrize("folder", [None, "runs/spec-compare"])
+def test_python_compares_by_the_figure_of_the_command(folder: str | None) -> None:
+    """Personal accuracy, as soon as one method has any, and not that of the first method alone."""
+    listed, held_out = ["fedavg", "fedper"], "clients.holdout=0.3"
+    rows = data("--methods", ",".join(listed), "--seeds", "0..1", "--set", held_out)["methods"]
+    found = fl.compare(load_experiment("spec.toml", [held_out]), listed, seeds=range(2), folder=folder)
+    assert found.summary.measure.metric == "personal_accuracy"
+    assert [each.value for each in found] == pytest.approx([row["value"]["mean"] for row in rows])
+    assert found["fedper"].difference == pytest.approx(rows[1]["difference"]["mean"])
+
+
 def test_an_exported_model_that_no_client_uses_says_so() -> None:
     run = fl.run_experiment(load_experiment("spec.toml"), "run")
     caveat = "Clients keep parameters of their own (head); this is not the model that a client uses."

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 import fairlead as fl
+from fairlead.diagnostics import Finding
 from fairlead.diagnostics.personal import PersonalGain, personal_gain
 from fairlead.experiments.method_list import listed_methods, on_client_side
 from fairlead.records import Evaluation
-from fairlead.results.figures import experiment_measure
+from fairlead.results.figures import planned_measure
 
 
 def federation(
@@ -84,6 +85,19 @@ def test_nothing_is_said_without_held_out_examples_or_of_a_personal_method() -> 
     assert fl.diagnose(run).finding("personal") is None
 
 
+def test_a_common_test_set_is_no_measure_of_personal_gain() -> None:
+    def found(algorithm: fl.Algorithm, clients: fl.ClientSource) -> Finding | None:
+        experiment = fl.Experiment(clients, algorithm, rounds=6)
+        return fl.diagnose(experiment, rounds=6, quick=True).finding("personal")
+
+    plain = found(fl.presets.fedavg(lr=0.1), fl.Digits(num_clients=6))
+    assert plain is not None
+    assert plain.confidence == "none"
+    assert "Set clients.holdout = 0.2 to measure whether one model for all is enough." in plain.statement
+    assert found(fl.presets.fedavg_finetuned(lr=0.1), fl.Digits(num_clients=6)) is None
+    assert found(fl.presets.fedavg(lr=0.1), fl.Quadratics(num_clients=6)) is None
+
+
 def test_verdicts_by_hand() -> None:
     """Gains of 0.1 ± 2·0.1/√8, then with noise; losses count the other way round."""
     shared = torch.full((8,), 0.5, dtype=torch.float64)
@@ -132,10 +146,10 @@ def test_a_comparison_keeps_the_steps_of_personal_methods(tmp_path: Path) -> Non
     back, _ = on_client_side("fedavg", methods["per_fedavg"].experiment.algorithm)
     assert back == methods["fedavg"].experiment.algorithm
     own, plain = (methods[name].experiment for name in ("apfl", "fedavg"))
-    assert experiment_measure(own, None).metric == "personal_accuracy"
-    assert experiment_measure(plain, None).metric == "accuracy"
-    assert experiment_measure(plain, "personal_loss").higher is False
-    assert experiment_measure(plain, "personal_accuracy").kind == "share"
+    assert planned_measure([own], None).metric == "personal_accuracy"
+    assert planned_measure([plain], None).metric == "accuracy"
+    assert planned_measure([plain], "personal_loss").higher is False
+    assert planned_measure([plain], "personal_accuracy").kind == "share"
 
 
 def test_one_model_for_all_is_everyones_own() -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import fairlead as fl
+from fairlead.corrections.base import OWN_MASK
 from fairlead.local_solver import LocalSolver
 from fairlead.models.augmentation import Augmentation, InputPipeline
 from fairlead.parameters import FlatModule
@@ -67,6 +68,7 @@ def jobs_of(objective: Objective, solver: LocalSolver = PLAIN, batch_size: int =
         for client, (first, size, steps) in enumerate(zip(offsets, SIZES, STEPS, strict=False))
     ]
     shared = [name for correction in solver.corrections for name in correction.shared_names]
+    own = {} if solver.own_parameters is None else {OWN_MASK: torch.ones_like(like)}
     return LocalJobs(
         clients=range(len(SIZES)),
         steps=LocalSteps(
@@ -77,7 +79,7 @@ def jobs_of(objective: Objective, solver: LocalSolver = PLAIN, batch_size: int =
         ),
         anchor=(0.5 * torch.randn(dim, generator=draw)).to(like),
         buffers=objective.model.initial_buffers(),
-        shared={name: torch.randn(dim, generator=draw).to(like) for name in shared},
+        shared={name: torch.randn(dim, generator=draw).to(like) for name in shared} | own,
         memory={
             name: 0.1 * torch.randn(len(SIZES), length, generator=draw).to(like)
             for name, length in solver.memory_dims(dim, 0).items()
@@ -99,6 +101,10 @@ def assert_as_the_loop(
     assert torch.allclose(results.delta, wanted.delta, rtol=tolerance, atol=tolerance)
     assert torch.allclose(results.loss, wanted.loss, rtol=tolerance, atol=tolerance)
     assert results.buffers.shape == wanted.buffers.shape
+    assert (results.kept is None) == (wanted.kept is None)
+    if results.kept is not None and wanted.kept is not None:
+        assert float(wanted.kept.abs().max()) > 1e-3
+        assert torch.allclose(results.kept, wanted.kept, rtol=tolerance, atol=tolerance)
     assert torch.equal(jobs.anchor, before)
 
 
@@ -114,6 +120,9 @@ SOLVERS = {
     "clipping": LocalSolver(fl.SGD(0.3), clip=0.2),
     "Adam": LocalSolver(fl.Adam(0.1)),
     "control variates": LocalSolver(fl.SGD(0.1), corrections=(fl.ControlVariates(),)),
+    "a mixture that is learned and kept": LocalSolver(
+        fl.MixedSGD(0.1, adaptive=True), corrections=(fl.OwnParameters(("*",)),)
+    ),
     "dynamic regularizer": LocalSolver(fl.SGD(0.1), corrections=(fl.DynamicRegularizer(0.3),)),
 }
 

@@ -110,6 +110,12 @@ def test_every_correction(correction: fl.Correction, device: torch.device) -> No
     assert_agreement(fl.Algorithm(solver, aggregator=aggregator), DENSE, classes((4,)), device)
 
 
+def test_what_an_optimizer_keeps_between_rounds(device: torch.device) -> None:
+    """The share of its own model that each client learns; in its first round it has none to learn from."""
+    apfl = fl.presets.apfl(lr=0.3, batch_size=3, adaptive=True)
+    assert_agreement(apfl, DENSE, classes((4,)), device)
+
+
 @pytest.mark.parametrize("schedule", every_example(fl.Schedule), ids=repr)
 def test_every_schedule_by_step_and_by_round(schedule: fl.Schedule, device: torch.device) -> None:
     solver = fl.LocalSolver(fl.SGD(0.1, schedule=schedule), batch_size=3, step_schedule=schedule)

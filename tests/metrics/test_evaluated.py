@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import fairlead as fl
 from fairlead.cli import app
 from fairlead.errors import DataError, EngineError, FieldError
-from fairlead.results.figures import experiment_measure
+from fairlead.results.figures import planned_measure
 from fairlead.task import AnyMetric
 
 SOURCE = fl.Digits(num_clients=5, partition=fl.DirichletPartitioner(alpha=0.5), holdout=0.3)
@@ -134,7 +134,7 @@ def test_a_custom_metric_is_a_part(tmp_path: Path) -> None:
     (record,) = experiment.build().train()
     assert record.evaluation is not None
     assert 0 < record.evaluation.metrics["brier"] < 4
-    assert not experiment_measure(experiment, None).higher
+    assert not planned_measure([experiment], None).higher
     assert fl.from_toml(fl.Experiment, fl.to_toml(experiment)) == experiment
 
 

@@ -1,8 +1,9 @@
 """Aggregators that tolerate a few hostile clients: medians, trimmed means, bounded updates, Krum."""
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -14,8 +15,30 @@ from fairlead.numerics.rows import inner_products, squared_distances, weighted_m
 from fairlead.records import Aggregate, ClientUpdates, Conditions, Limit
 
 
+class _Robust(Aggregator, ABC):
+    """Family of directions that a few hostile clients hardly move; without arrivals nothing changes."""
+
+    robust = True
+    stops: ClassVar[str]
+    """Where training stops, to complete the sentence on the limit."""
+
+    @abstractmethod
+    def combined(self, rows: Tensor, shares: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Direction and coefficients (m,), if it is a sum, of updates (m, d) with their importance normalized (m,)."""
+
+    def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
+        if not len(updates):
+            return Aggregate(updates.delta.sum(0), state, updates.importance)
+        direction, coefficients = self.combined(updates.delta, normalized(updates.importance))
+        return Aggregate(direction, state, coefficients)
+
+    def limit(self, weights: Tensor) -> Limit:
+        said = f"{type(self).__name__} minimizes no weighted sum of the clients' objectives{self.stops}"
+        return Limit(None, said)
+
+
 @dataclass(frozen=True)
-class CoordinateMedian(Aggregator):
+class CoordinateMedian(_Robust):
     """Follows the weighted median of the updates in every coordinate (Yin et al. 2018).
 
         direction_k = median of (Δ_i)_k over i ∈ R with weights p̂_i
@@ -32,23 +55,14 @@ class CoordinateMedian(Aggregator):
     """
 
     references = ("yin2018byzantine",)
-    robust = True
+    stops = ": it stops where as much weight pulls every coordinate up as down, however strongly."
 
-    def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
-        if not len(updates):
-            return Aggregate(updates.delta.sum(0), state, None)
-        return Aggregate(weighted_median(updates.delta, normalized(updates.importance)), state, None)
-
-    def limit(self, weights: Tensor) -> Limit:
-        return Limit(
-            None,
-            "CoordinateMedian minimizes no weighted sum of the clients' objectives: it stops where as much weight "
-            "pulls every coordinate up as down, however strongly.",
-        )
+    def combined(self, rows: Tensor, shares: Tensor) -> tuple[Tensor, None]:
+        return weighted_median(rows, shares), None
 
 
 @dataclass(frozen=True)
-class TrimmedMean(Aggregator):
+class TrimmedMean(_Robust):
     """Averages every coordinate without its extremes (Yin et al. 2018).
 
         direction_k = mean of (Δ_i)_k over the weight between the quantiles β and 1 − β
@@ -67,24 +81,14 @@ class TrimmedMean(Aggregator):
     trim: Annotated[float, RealRange(above=0, below=0.5)] = 0.2
 
     references = ("yin2018byzantine",)
-    robust = True
+    stops = ": it stops where the pulls cancel in every coordinate without the hardest ones up and down."
 
-    def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
-        if not len(updates):
-            return Aggregate(updates.delta.sum(0), state, None)
-        shares = normalized(updates.importance)
-        return Aggregate(weighted_trimmed_mean(updates.delta, shares, self.trim), state, None)
-
-    def limit(self, weights: Tensor) -> Limit:
-        return Limit(
-            None,
-            "TrimmedMean minimizes no weighted sum of the clients' objectives: it stops where the clients' pulls "
-            f"cancel in every coordinate without the {self.trim:.0%} of weight that pull hardest up and down.",
-        )
+    def combined(self, rows: Tensor, shares: Tensor) -> tuple[Tensor, None]:
+        return weighted_trimmed_mean(rows, shares, self.trim), None
 
 
 @dataclass(frozen=True)
-class NormBoundedMean(Aggregator):
+class NormBoundedMean(_Robust):
     """Averages updates after shortening them to a bound (Sun et al. 2019).
 
         Σ_R p̂_i Δ_i·min(1, b/‖Δ_i‖)
@@ -103,28 +107,20 @@ class NormBoundedMean(Aggregator):
     bound: Literal["median"] | Positive = "median"
 
     references = ("sun2019backdoor",)
-    robust = True
+    stops = (
+        " that is known beforehand: it stops where updates of bounded length cancel, so clients far from the others "
+        "count less than their weight."
+    )
 
-    def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
-        if not len(updates):
-            return Aggregate(updates.delta.sum(0), state, updates.importance)
-        shares = normalized(updates.importance)
-        lengths = torch.linalg.vector_norm(updates.delta, dim=1, dtype=torch.float64).cpu()
+    def combined(self, rows: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+        lengths = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).cpu()
         bound = weighted_median(lengths[:, None], shares) if self.bound == "median" else self.bound
         coefficients = torch.where(lengths > bound, shares * bound / lengths, shares)
-        return Aggregate(weighted_sum(coefficients, updates.delta), state, coefficients)
-
-    def limit(self, weights: Tensor) -> Limit:
-        return Limit(
-            None,
-            "NormBoundedMean minimizes no weighted sum of the clients' objectives that is known beforehand: it "
-            "stops where updates of bounded length cancel, so clients far from the others count less than "
-            "their weight.",
-        )
+        return weighted_sum(coefficients, rows), coefficients
 
 
 @dataclass(frozen=True)
-class Krum(Aggregator):
+class Krum(_Robust):
     """Follows the updates that are closest to most of the others (Blanchard et al. 2017).
 
         score_i = Σ ‖Δ_i − Δ_j‖² over the m − f − 2 nearest j,   direction = Σ_S p̂_i Δ_i / Σ_S p̂_i
@@ -145,33 +141,24 @@ class Krum(Aggregator):
     keep: PositiveCount | None = 1
 
     references = ("blanchard2017krum",)
-    robust = True
+    stops = ": it follows the clients whose updates are closest to the others', and leaves the rest out."
 
-    def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
-        if not len(updates):
-            return Aggregate(updates.delta.sum(0), state, updates.importance)
-        shares, arrived = normalized(updates.importance), len(updates)
+    def combined(self, rows: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+        arrived = len(rows)
         # 0.1 of 30 is three, and not a little more.
         hostile = math.ceil(self.hostile * arrived - 1e-9)
-        nearest = squared_distances(updates.delta).sort(dim=1).values[:, 1:]
+        nearest = squared_distances(rows).sort(dim=1).values[:, 1:]
         scores = nearest[:, : max(arrived - hostile - 2, 1)].sum(1)
         by_importance = shares.argsort(descending=True, stable=True)
         order = by_importance[scores[by_importance].argsort(stable=True)]
         kept = order[: max(arrived - hostile, 1) if self.keep is None else self.keep]
         coefficients = torch.zeros_like(shares)
         coefficients[kept] = normalized(shares[kept])
-        return Aggregate(weighted_sum(coefficients, updates.delta), state, coefficients)
-
-    def limit(self, weights: Tensor) -> Limit:
-        return Limit(
-            None,
-            "Krum minimizes no weighted sum of the clients' objectives: it follows the clients whose updates are "
-            "closest to the others', and leaves the rest out.",
-        )
+        return weighted_sum(coefficients, rows), coefficients
 
 
 @dataclass(frozen=True)
-class GeometricMedian(Aggregator):
+class GeometricMedian(_Robust):
     """Follows the point with the least weighted distance from all updates (RFA, Pillutla et al. 2022).
 
         direction = argmin_z Σ_R p̂_i ‖z − Δ_i‖,   by   z ← Σ β_i Δ_i / Σ β_i,   β_i = p̂_i/max(ν, ‖z − Δ_i‖)
@@ -190,12 +177,9 @@ class GeometricMedian(Aggregator):
     smoothing: Positive = 1e-6
 
     references = ("pillutla2022rfa",)
-    robust = True
+    stops = ": it stops where the clients' pulls cancel if each counts with its weight, however long it is."
 
-    def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
-        if not len(updates):
-            return Aggregate(updates.delta.sum(0), state, updates.importance)
-        shares, rows = normalized(updates.importance), updates.delta
+    def combined(self, rows: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
         usual = weighted_median(squared_distances(rows).sqrt(), shares)
         floor = weighted_median(usual[:, None], shares).clamp(min=self.smoothing)
         coefficients = normalized(shares / torch.maximum(usual, floor))
@@ -208,14 +192,7 @@ class GeometricMedian(Aggregator):
             before, coefficients = coefficients, normalized(shares / distances.clamp(min=self.smoothing))
             if float((coefficients - before).abs().max()) < _SETTLED:
                 break
-        return Aggregate(weighted_sum(coefficients, updates.delta), state, coefficients)
-
-    def limit(self, weights: Tensor) -> Limit:
-        return Limit(
-            None,
-            "GeometricMedian minimizes no weighted sum of the clients' objectives: it stops where the clients' pulls "
-            "cancel if each counts with its weight, however long it is.",
-        )
+        return weighted_sum(coefficients, rows), coefficients
 
 
 _ITERATIONS, _SETTLED = 1000, 1e-12

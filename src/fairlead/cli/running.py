@@ -123,7 +123,7 @@ def compare(
     from fairlead.experiments.method_list import compare_table, listed_methods
     from fairlead.experiments.study import planned_comparison, planned_tuning, read_seeds
     from fairlead.results.comparison import chosen_methods
-    from fairlead.results.figures import experiment_measure
+    from fairlead.results.figures import planned_measure
 
     changes = opt.all_overrides(overrides, rounds, device)
     # First, so that an unreadable spec is reported as such and not as a bad [compare] table.
@@ -133,11 +133,9 @@ def compare(
     of_seeds = read_seeds(said.seeds or "0..4", "compare.seeds") if seeds is None else read_seeds(seeds)
     found = listed_methods(spec, methods, changes, tune or [])
     planned, trials = planned_comparison(found, of_seeds), planned_tuning(found, tune_seeds, of_seeds)
-    # Clients' own models are measured in all runs if some method has any.
     experiments = [each.experiment for each in planned]
-    first = next((each for each in experiments if each.algorithm.solver.is_personal), experiments[0])
-    default = experiment_measure(first, None)
-    measure = experiment_measure(first, metric or said.metric, figure, minimize=minimize)
+    default = planned_measure(experiments, None)
+    measure = planned_measure(experiments, metric or said.metric, figure, minimize=minimize)
     target = None if goal is None else opt.read_target(goal)
     if target is not None:
         measure.refuse_target(target, "--target")
@@ -253,14 +251,15 @@ def sweep(
     import fairlead.cli.show_study as show
     from fairlead.cli.show_results import measure_facts
     from fairlead.experiments.study import planned_sweep
-    from fairlead.results.figures import experiment_measure
+    from fairlead.results.figures import planned_measure
 
     changes = opt.all_overrides(overrides, rounds, device)
     opt.find_modules(spec.resolve().parent)
     planned = planned_sweep(
         spec, grid=grid or [], ranges=ranges or [], draws=draws, draw_seed=draw_seed, overrides=changes
     )
-    measure = experiment_measure(planned[0].experiment, metric, figure, minimize=minimize)
+    experiments = [each.experiment for each in planned]
+    measure = planned_measure(experiments, metric, figure, minimize=minimize)
     study = show.study_folder(output, spec, "sweep", planned, changes)
     silent = quiet or as_json
     outcomes = show.run_and_show(study, planned, jobs, checkpoint_every, quiet=silent)
@@ -273,7 +272,7 @@ def sweep(
     elif not quiet:
         run = ["fairlead", "run", str(spec), *(word for change in changes for word in ("--set", change))]
         show.say_sweep(summaries, rows, study, run)
-        show.say_where(study, len(planned), measure, experiment_measure(planned[0].experiment, None))
+        show.say_where(study, len(planned), measure, planned_measure(experiments, None))
     show.leave(outcomes, quiet=silent)
 
 

@@ -20,7 +20,7 @@ from fairlead.results import sentences
 from fairlead.results.comparison import Summary, summarize
 from fairlead.results.curves import ROUNDS, bands
 from fairlead.results.estimates import Estimate, NumberKind, estimate, show
-from fairlead.results.figures import Measure, MethodFigures, RunFigures, experiment_measure, measure_named
+from fairlead.results.figures import Measure, MethodFigures, RunFigures, measure_named, planned_measure
 from fairlead.results.runs import read_run
 from fairlead.text import counted, divergence, shown
 
@@ -270,7 +270,7 @@ def show_trial(
     study: StudyFolder, planned: Sequence[PlannedRun], outcomes: Mapping[str, str], *, quiet: bool
 ) -> dict[str, Any]:
     """The table of a trial and the recommendation that follows from it; the same for JSON."""
-    measure = experiment_measure(planned[0].experiment, None)
+    measure = planned_measure([each.experiment for each in planned], None)
     (summary,), rows = compared(study, planned, outcomes, measure)
     verdict = sentences.recommendation(summary)
     if not quiet:

@@ -232,9 +232,13 @@ def _gradients(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _personal(evidence: Evidence) -> Iterator[Finding]:
-    """Whether one model for all is enough, if clients have examples held out."""
-    gain = evidence.personal
+    """Whether one model for all is enough, or that clients must hold out examples to tell."""
+    gain, data, method = evidence.personal, evidence.data, evidence.algorithm
     if gain is None:
+        if data and data.num_test and data.test_sizes is None and method and not method.solver.is_personal:
+            cure = "Set clients.holdout = 0.2 to measure whether one model for all is enough."
+            why = "Personal gain: unknown, because clients hold out no examples."
+            yield Finding("personal", f"{why} {cure}", {}, "none")
         return
     low, high = gain.mean - gain.margin, gain.mean + gain.margin
     said = {

@@ -28,7 +28,7 @@ from fairlead.federation import Federation
 from fairlead.records import Evaluation, RoundRecord
 from fairlead.results.comparison import Summary, chosen_methods, summarize
 from fairlead.results.curves import FigureName
-from fairlead.results.figures import MethodFigures, RunFigures, experiment_measure
+from fairlead.results.figures import MethodFigures, RunFigures, planned_measure
 from fairlead.results.runs import ReportedRun, read_run
 from fairlead.results.sentences import describe_standing, objective_verdict, tunings
 
@@ -225,7 +225,9 @@ def compare(
         raise FieldError(
             "compare.on_round must be left out with a folder, whose runs may be in other processes."
         )
-    measure = experiment_measure(next(iter(listed.values())).experiment, metric, figure, minimize=minimize)
+    measure = planned_measure(
+        [each.experiment for each in listed.values()], metric, figure, minimize=minimize
+    )
     if target is not None:
         measure.refuse_target(target, "compare.target")
     kept, tried = None if folder is None else Path(folder), list[ReportedRun]()

@@ -98,10 +98,12 @@ class Tuning(NamedTuple):
 
     @property
     def edges(self) -> list[str]:
-        """Chosen numbers that are the smallest or the largest tried, in words."""
+        """Chosen numbers that are the smallest or the largest tried, in words; not those that make no difference."""
         found = []
-        for name, value in ((name, value) for each in self.chosen for name, value in each.values.items()):
-            numbers = [tried for each in self.settings if not isinstance(tried := each.values[name], str)]
+        for best, name, value in ((each, *pair) for each in self.chosen for pair in each.values.items()):
+            beside = (each for each in self.settings if {**each.values, name: value} == best.values)
+            tried = (each.values[name] for each in beside if each is best or each.value != best.value)
+            numbers = [number for number in tried if not isinstance(number, str)]
             for end, edge in (("smallest", min), ("largest", max)):
                 if len(set(numbers)) > 1 and value == edge(numbers):
                     found.append(f"{name}={value} is the {end} value tried")

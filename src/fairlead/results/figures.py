@@ -1,7 +1,7 @@
 """Figures of a run and of a method, and the measure by which methods are compared."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from statistics import median
@@ -117,10 +117,18 @@ def _at_the_end(metric: str, run: ReportedRun) -> Curve:
     return Curve((), ()) if value is None else Curve((len(run.records),), (value,))
 
 
-def experiment_measure(
-    experiment: Experiment, metric: str | None, figure: FigureName = "last-tenth", *, minimize: bool = False
+def planned_measure(
+    planned: Iterable[Experiment],
+    metric: str | None,
+    figure: FigureName = "last-tenth",
+    *,
+    minimize: bool = False,
 ) -> Measure:
-    """The measure of an experiment: its first metric unless one is named, or its objective if it evaluates nothing."""
+    """The measure of experiments: their first metric unless one is named, or the objective if they evaluate nothing.
+
+    Clients' own models are measured in all runs if some method has any.
+    """
+    experiment = max(planned, key=lambda each: each.algorithm.solver.is_personal)
     task = experiment.learning_task
     named = task.named_metrics()
     evaluated = [*named, "loss"] if experiment.evaluate_every else []
@@ -135,7 +143,7 @@ def experiment_measure(
 def runs_measure(
     runs: Sequence[ReportedRun], metric: str | None, figure: FigureName, *, minimize: bool
 ) -> Measure:
-    """The measure of runs, as `experiment_measure` chooses it."""
+    """The measure of runs, as `planned_measure` chooses it."""
     evaluations = [record.evaluation for run in runs for record in run.records if record.evaluation]
     named = [
         *dict.fromkeys(name for each in evaluations for name in each.metrics),

@@ -225,6 +225,11 @@ class LocalJobs:
     def __len__(self) -> int:
         return len(self.steps.batches)
 
+    def room_to_keep(self) -> Tensor | None:
+        """Zeros (m, k) for the numbers that the optimizer leaves for the next round; None if there are none."""
+        names = self.steps.solver.optimizer.kept
+        return self.anchor.new_zeros((len(self), len(names))) if names else None
+
     def some(self, jobs: Sequence[int]) -> "LocalJobs":
         """These jobs alone."""
         batches, noise = ([part[job] for job in jobs] for part in (self.steps.batches, self.steps.noise))

@@ -53,7 +53,7 @@ class DenseCpu(WholePath):
         work, workers = _DenseWork(objective, jobs), Workers.for_jobs(num_steps, heavy=heavy_steps(jobs))
         workers.train(num_steps, work.train)
         ran = (self.ran(jobs.anchor, workers.number),)
-        return LocalReturns(work.delta, work.loss, jobs.buffers.expand(len(jobs), -1), ran)
+        return LocalReturns(work.delta, work.loss, jobs.buffers.expand(len(jobs), -1), ran, kept=work.kept)
 
 
 class _Layer(NamedTuple):
@@ -126,6 +126,7 @@ class _DenseWork:
         self._classes = torch.arange(objective.model.shapes[-1][0])[:, None]
         self.delta = jobs.anchor.new_empty((len(jobs), len(jobs.anchor)))
         self.loss = jobs.anchor.new_zeros(len(jobs))
+        self.kept = jobs.room_to_keep()
 
     def train(self, job: int) -> None:
         """All local steps of one job."""
@@ -151,6 +152,8 @@ class _DenseWork:
                     local.add_(term, alpha=-lr)
             losses = self._objective.loss(torch.cat(outputs, 1).mT, chunk.targets)
             self.loss[job] += losses.dot(chunk.shares)
+        if self.kept is not None:
+            self.kept[job] = jobs.steps.solver.kept(state)
         torch.sub(jobs.steps.solver.position(state), jobs.anchor, out=local)
 
     def _step(self, layers: list[_Layer | Activation], batch: _Batch, kept: float, scale: float) -> Tensor:

@@ -205,8 +205,7 @@ class LaneBlock:
             starting[slot.start].append(slot)
             ending[slot.end].append(slot)
         held, moved = self.solver.position(self.state).unbind(), delta.unbind()
-        names = self.solver.optimizer.kept
-        kept = delta.new_zeros((len(jobs), len(names))) if names else None
+        kept = jobs.room_to_keep()
         for start, end, width in plan.segments:
             if start in starting:
                 self._place(starting[start], jobs)

@@ -98,14 +98,14 @@ class LoopEngine(WholePath):
     per_core: bool = False
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalReturns:
-        anchor, num_jobs, names = jobs.anchor, len(jobs), jobs.steps.solver.optimizer.kept
+        anchor, num_jobs = jobs.anchor, len(jobs)
         workers = Workers.for_jobs(jobs.steps.num_steps, heavy=True)
         results = LocalReturns(
             anchor.new_zeros((num_jobs, len(anchor))),
             anchor.new_zeros(num_jobs),
             jobs.buffers.expand(num_jobs, -1).clone(),
             (self.ran(anchor, workers.number if self.per_core else 1),),
-            kept=anchor.new_zeros((num_jobs, len(names))) if names else None,
+            kept=jobs.room_to_keep(),
         )
         objective.model.module.train()
         if not self.per_core:
