@@ -48,18 +48,9 @@ def products_with_all(rows: Tensor, at: Tensor) -> Tensor:
 # Arrivals differ from round to round, and compiling for each of their numbers would take longer than it gains.
 @triton.jit(do_not_specialize=["count", "chosen"])  # type: ignore[untyped-decorator]
 def _sum_share(
-    rows: tl.tensor,
-    at: tl.tensor,
-    sums: tl.tensor,
-    count: tl.tensor,
-    dim: tl.tensor,
-    stride: tl.tensor,
-    chosen: tl.tensor,
-    share: tl.tensor,
-    CHOSEN: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-) -> None:
+    rows: tl.tensor, at: tl.tensor, sums: tl.tensor, count: tl.tensor, dim: tl.tensor, stride: tl.tensor,
+    chosen: tl.tensor, share: tl.tensor, CHOSEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+) -> None:  # fmt: skip
     """Products of the chosen rows with a block of all, over one share of the columns."""
     part = tl.program_id(1)
     i, j = tl.arange(0, CHOSEN), tl.program_id(0) * ROWS + tl.arange(0, ROWS)

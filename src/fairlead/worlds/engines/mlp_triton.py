@@ -84,22 +84,11 @@ def _values(source: tl.tensor, at: tl.tensor, inside: tl.tensor) -> tl.tensor:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _project(
-    vectors: tl.tensor,
-    stride: tl.tensor,
-    rows: tl.tensor,
-    counter: tl.tensor,
-    lanes: tl.tensor,
-    batch: tl.tensor,
-    inputs: tl.tensor,
-    units: tl.tensor,
-    source: tl.tensor,
-    partial: tl.tensor,
-    EXAMPLES: tl.constexpr,
-    PRECISION: tl.constexpr,
-    UNITS: tl.constexpr = _OUTPUTS,
-    SUMMED: tl.constexpr = _INPUTS,
-    PARTS: tl.constexpr = _PARTS,
-) -> None:
+    vectors: tl.tensor, stride: tl.tensor, rows: tl.tensor, counter: tl.tensor, lanes: tl.tensor,
+    batch: tl.tensor, inputs: tl.tensor, units: tl.tensor, source: tl.tensor, partial: tl.tensor,
+    EXAMPLES: tl.constexpr, PRECISION: tl.constexpr, UNITS: tl.constexpr = _OUTPUTS,
+    SUMMED: tl.constexpr = _INPUTS, PARTS: tl.constexpr = _PARTS,
+) -> None:  # fmt: skip
     """X Wᵀ over a part of the inputs, for a block of examples and hidden units."""
     lane = tl.program_id(0).to(tl.int64)
     unit = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
@@ -123,15 +112,9 @@ def _project(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _activated(
-    partial: tl.tensor,
-    bias: tl.tensor,
-    example: tl.tensor,
-    unit: tl.tensor,
-    units: tl.tensor,
-    apart: tl.tensor,
-    inside: tl.tensor,
-    PARTS: tl.constexpr,
-) -> tl.tensor:
+    partial: tl.tensor, bias: tl.tensor, example: tl.tensor, unit: tl.tensor, units: tl.tensor,
+    apart: tl.tensor, inside: tl.tensor, PARTS: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
     """max(X Wᵀ + b, 0) from its parts, which lie `apart`."""
     at = example[:, None] * units + unit[None, :]
     total = tl.load(bias + unit, mask=unit < units, other=0.0)[None, :]
@@ -143,28 +126,12 @@ def _activated(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _score(
-    vectors: tl.tensor,
-    stride: tl.tensor,
-    rows: tl.tensor,
-    counter: tl.tensor,
-    lanes: tl.tensor,
-    batch: tl.tensor,
-    inputs: tl.tensor,
-    units: tl.tensor,
-    partial: tl.tensor,
-    targets: tl.tensor,
-    weight: tl.tensor,
-    hidden: tl.tensor,
-    hidden_error: tl.tensor,
-    error: tl.tensor,
-    each_loss: tl.tensor,
-    classes: tl.tensor,
-    CLASSES: tl.constexpr,
-    PRECISION: tl.constexpr,
-    EXAMPLES: tl.constexpr = _SCORED,
-    UNITS: tl.constexpr = _INPUTS,
-    PARTS: tl.constexpr = _PARTS,
-) -> None:
+    vectors: tl.tensor, stride: tl.tensor, rows: tl.tensor, counter: tl.tensor, lanes: tl.tensor,
+    batch: tl.tensor, inputs: tl.tensor, units: tl.tensor, partial: tl.tensor, targets: tl.tensor,
+    weight: tl.tensor, hidden: tl.tensor, hidden_error: tl.tensor, error: tl.tensor, each_loss: tl.tensor,
+    classes: tl.tensor, CLASSES: tl.constexpr, PRECISION: tl.constexpr, EXAMPLES: tl.constexpr = _SCORED,
+    UNITS: tl.constexpr = _INPUTS, PARTS: tl.constexpr = _PARTS,
+) -> None:  # fmt: skip
     """Of a block of examples: −w log p[y], its gradient by scores, w (p − 1[y]), and by what hidden units receive."""
     lane = tl.program_id(0).to(tl.int64)
     output, place = tl.arange(0, CLASSES), tl.program_id(1) * EXAMPLES + tl.arange(0, EXAMPLES)
@@ -217,26 +184,11 @@ def _score(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _descend_block(
-    weights_at: tl.tensor,
-    anchor_at: tl.tensor,
-    source: tl.tensor,
-    error: tl.tensor,
-    source_rows: tl.tensor,
-    lane: tl.tensor,
-    batch: tl.tensor,
-    inputs: tl.tensor,
-    outputs: tl.tensor,
-    block: tl.tensor,
-    lr: tl.tensor,
-    decay: tl.tensor,
-    mu: tl.tensor,
-    GATHERED: tl.constexpr,
-    PULLED: tl.constexpr,
-    EXAMPLES: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    INPUTS: tl.constexpr,
-    PRECISION: tl.constexpr,
-) -> None:
+    weights_at: tl.tensor, anchor_at: tl.tensor, source: tl.tensor, error: tl.tensor, source_rows: tl.tensor,
+    lane: tl.tensor, batch: tl.tensor, inputs: tl.tensor, outputs: tl.tensor, block: tl.tensor,
+    lr: tl.tensor, decay: tl.tensor, mu: tl.tensor, GATHERED: tl.constexpr, PULLED: tl.constexpr,
+    EXAMPLES: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, PRECISION: tl.constexpr,
+) -> None:  # fmt: skip
     """W ← W − η (Eᵀ X + λ W + μ (W − anchor)) for a block of a layer's weights, and the same for their biases."""
     across = tl.cdiv(inputs, INPUTS)
     output = block // across * OUTPUTS + tl.arange(0, OUTPUTS)
@@ -274,81 +226,28 @@ def _descend_block(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _descend(
-    vectors: tl.tensor,
-    stride: tl.tensor,
-    rows: tl.tensor,
-    counter: tl.tensor,
-    lanes: tl.tensor,
-    batch: tl.tensor,
-    inputs: tl.tensor,
-    units: tl.tensor,
-    source: tl.tensor,
-    hidden: tl.tensor,
-    hidden_error: tl.tensor,
-    error: tl.tensor,
-    each_loss: tl.tensor,
-    losses: tl.tensor,
-    anchor: tl.tensor,
-    lrs: tl.tensor,
-    decay: tl.tensor,
-    mu: tl.tensor,
-    classes: tl.tensor,
-    blocks_below: tl.tensor,
-    PULLED: tl.constexpr,
-    EXAMPLES: tl.constexpr,
-    PRECISION: tl.constexpr,
-    OUTPUTS: tl.constexpr = _OUTPUTS,
+    vectors: tl.tensor, stride: tl.tensor, rows: tl.tensor, counter: tl.tensor, lanes: tl.tensor,
+    batch: tl.tensor, inputs: tl.tensor, units: tl.tensor, source: tl.tensor, hidden: tl.tensor,
+    hidden_error: tl.tensor, error: tl.tensor, each_loss: tl.tensor, losses: tl.tensor, anchor: tl.tensor,
+    lrs: tl.tensor, decay: tl.tensor, mu: tl.tensor, classes: tl.tensor, blocks_below: tl.tensor,
+    PULLED: tl.constexpr, EXAMPLES: tl.constexpr, PRECISION: tl.constexpr, OUTPUTS: tl.constexpr = _OUTPUTS,
     INPUTS: tl.constexpr = _INPUTS,
-) -> None:
+) -> None:  # fmt: skip
     """A block of the weights of one layer or the other, and the loss of the batch."""
     block, lane = tl.program_id(0), tl.program_id(1).to(tl.int64)
     now = tl.load(counter) * lanes + lane
     own, lr, planned = vectors + lane * stride, tl.load(lrs + now), rows + now * batch
     if block < blocks_below:
         _descend_block(
-            own,
-            anchor,
-            source,
-            hidden_error,
-            planned,
-            lane,
-            batch,
-            inputs,
-            units,
-            block,
-            lr,
-            decay,
-            mu,
-            True,
-            PULLED,
-            EXAMPLES,
-            OUTPUTS,
-            INPUTS,
-            PRECISION,
-        )
+            own, anchor, source, hidden_error, planned, lane, batch, inputs, units, block, lr, decay, mu,
+            True, PULLED, EXAMPLES, OUTPUTS, INPUTS, PRECISION,
+        )  # fmt: skip
     else:
         above = (inputs + 1) * units
         _descend_block(
-            own + above,
-            anchor + above,
-            hidden,
-            error,
-            planned,
-            lane,
-            batch,
-            units,
-            classes,
-            block - blocks_below,
-            lr,
-            decay,
-            mu,
-            False,
-            PULLED,
-            EXAMPLES,
-            OUTPUTS,
-            INPUTS,
-            PRECISION,
-        )
+            own + above, anchor + above, hidden, error, planned, lane, batch, units, classes,
+            block - blocks_below, lr, decay, mu, False, PULLED, EXAMPLES, OUTPUTS, INPUTS, PRECISION,
+        )  # fmt: skip
         if block == blocks_below:
             loss = 0.0
             for begin in range(0, batch, EXAMPLES):

@@ -53,29 +53,12 @@ def _most_examples(length: int) -> int:
 
 
 def _train_job(
-    inputs: tl.tensor,
-    targets: tl.tensor,
-    rows: tl.tensor,
-    starts: tl.tensor,
-    batch_sizes: tl.tensor,
-    num_steps: tl.tensor,
-    lrs: tl.tensor,
-    anchor: tl.tensor,
-    delta: tl.tensor,
-    loss: tl.tensor,
-    dim: tl.tensor,
-    width: tl.tensor,
-    num_classes: tl.tensor,
-    scale: tl.tensor,
-    decay: tl.tensor,
-    mu: tl.tensor,
-    BIASED: tl.constexpr,
-    SCALED: tl.constexpr,
-    PROXIMAL: tl.constexpr,
-    CHUNK: tl.constexpr,
-    CLASSES: tl.constexpr,
-    WIDTH: tl.constexpr,
-) -> None:
+    inputs: tl.tensor, targets: tl.tensor, rows: tl.tensor, starts: tl.tensor, batch_sizes: tl.tensor,
+    num_steps: tl.tensor, lrs: tl.tensor, anchor: tl.tensor, delta: tl.tensor, loss: tl.tensor,
+    dim: tl.tensor, width: tl.tensor, num_classes: tl.tensor, scale: tl.tensor, decay: tl.tensor,
+    mu: tl.tensor, BIASED: tl.constexpr, SCALED: tl.constexpr, PROXIMAL: tl.constexpr, CHUNK: tl.constexpr,
+    CLASSES: tl.constexpr, WIDTH: tl.constexpr,
+) -> None:  # fmt: skip
     """Plain descent on softmax cross-entropy; the weights stay in registers until the last step."""
     job = tl.program_id(0).to(tl.int64)
     classes, columns, places = tl.arange(0, CLASSES), tl.arange(0, WIDTH), tl.arange(0, CHUNK)
