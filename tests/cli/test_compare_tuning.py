@@ -107,7 +107,7 @@ def test_a_method_whose_settings_all_fail_is_reported_and_leaves_the_others() ->
         ("--tune mu=0.1,1", "Method fedavg:mu=0.1: mu is not an argument of the preset fedavg."),
         ("--tune lr=0.1,0.1", "The grid of lr must be a list of different values"),
         ("--tune lr=0.1 --tune lr=0.2", "Every name must be tuned once, got 'lr' 2 times."),
-        ("--tune lr", "A swept field must have a form such as"),
+        ("--tune lr", "A field and its values must have a form such as lr=0.01,0.1"),
         (
             "--methods fedavg:lr=0.1 --tune lr=0.2",
             "Every value must be given or tuned once, got 'lr' 2 times.",

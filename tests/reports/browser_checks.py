@@ -136,7 +136,7 @@ def test_a_wide_table_is_first_made_denser_then_into_cards(window: Browser, page
       const cell = document.querySelector("#results tbody td:nth-child(3)");
       return [cell.dataset.head, getComputedStyle(cell, "::before").content];
     """
-    assert window.run(first) == ["Last 10 %", '"Last 10 %"']
+    assert window.run(first) == ["Accuracy, last 10 %", '"Accuracy, last 10 %"']
 
 
 CHART = "#curves .by-rounds .chart"
@@ -286,7 +286,7 @@ def test_tables_are_saved_as_csv_and_latex(window: Browser, pages: dict[str, Pat
     results = window.saved("#results .tools a:nth-child(1)", tmp_path)
     assert results.name == "results.csv"
     rows = list(csv.reader(results.read_text(encoding="utf-8").splitlines()))
-    assert rows[0][:3] == ["method", "Seeds", "Last 10 % mean"]
+    assert rows[0][:3] == ["method", "Seeds", "Accuracy, last 10 % mean"]
     assert float(rows[1][2]) == pytest.approx(0.105)
     assert len(rows) == 21
     typeset = window.saved("#results .tools a:nth-child(2)", tmp_path)

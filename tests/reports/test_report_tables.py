@@ -144,7 +144,7 @@ def test_the_objective_has_a_difference_of_its_own(tmp_path: Path) -> None:
     found = summarize_runs([tmp_path])
     assert column(found, "results", "Objective difference") == ["–", "−0.15 ± 0.64"]
     titles = [each.title for each in table(found, "results").columns]
-    assert titles[:5] == ["Seeds", "Last 10 %", "Difference", "Objective", "Objective difference"]
+    assert titles[:5] == ["Seeds", "Accuracy, last 10 %", "Difference", "Objective", "Objective difference"]
 
 
 def test_a_measure_of_the_final_model_has_one_column(tmp_path: Path) -> None:

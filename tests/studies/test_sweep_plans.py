@@ -92,7 +92,7 @@ def test_every_draw_is_run_at_every_point_of_the_grid(spec: Path) -> None:
     ("arguments", "message"),
     [
         ({}, "A sweep needs values: --grid seed=0..4, or --random 10 --range algorithm.lr=0.01..1."),
-        ({"grid": ["seed"]}, "A swept field must have a form such as seed=0..4 or"),
+        ({"grid": ["seed"]}, "A field and its values must have a form such as seed=0..4 or"),
         ({"grid": ["seed=1,1"]}, "The grid of seed must be a list of different values, got '1,1'."),
         (
             {"grid": ["algorithm.lr=0.1,1e-1"]},

@@ -135,7 +135,7 @@ def _over_grid(
     texts: Sequence[str], tune: Sequence[str], build: Callable[[str, Sequence[str]], tuple[str, ListedMethod]]
 ) -> dict[str, ListedMethod]:
     """Every method, or each at all points of one grid; `build` takes a method and values, and returns its name too."""
-    axes, found = [grid_axis(text) for text in tune], list[tuple[str, ListedMethod]]()
+    axes, found = [grid_axis(text, "lr=0.01,0.1") for text in tune], list[tuple[str, ListedMethod]]()
     refuse_repeated([name for name, _ in axes], "Every name must be tuned once")
     for text in texts:
         for point in grid_points(axes):

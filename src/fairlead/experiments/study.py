@@ -325,9 +325,9 @@ def grid_points(
     return itertools.product(*([(path, value) for value in values] for path, values in axes))
 
 
-def grid_axis(text: str) -> tuple[str, list[str]]:
-    """A field and its values."""
-    path, values = _assignment(text, "seed=0..4 or algorithm.lr=0.01,0.1")
+def grid_axis(text: str, example: str = "seed=0..4 or algorithm.lr=0.01,0.1") -> tuple[str, list[str]]:
+    """A field and its values; errors give the example."""
+    path, values = _assignment(text, example)
     split = split_values(values, f"The grid of {path}")
     if not all(split) or len(set(map(as_label, split))) < len(split):
         raise FieldError(f"The grid of {path} must be a list of different values, got {values!r}.")
@@ -366,7 +366,7 @@ def _drawn(ranges: Sequence[tuple[str, _Draw]], number: int, seed: int) -> tuple
 def _assignment(text: str, example: str) -> tuple[str, str]:
     path, equals, value = text.partition("=")
     if not equals or not path.strip() or not value.strip():
-        raise FieldError(f"A swept field must have a form such as {example}, got {text!r}.")
+        raise FieldError(f"A field and its values must have a form such as {example}, got {text!r}.")
     return path.strip(), value.strip()
 
 

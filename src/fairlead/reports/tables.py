@@ -162,9 +162,13 @@ def tuned_table(summary: Summary) -> ReportTable:
 def _results_table(summary: Summary) -> ReportTable | None:
     """The measure and the objective of every method, and differences to the baseline."""
     measure, means = summary.measure, partial(_means, summary)
+    name = measure.quantity.title
     titles = {figure: (title.capitalize(), note) for figure, (title, _, note) in FIGURES.items()}
     if measure.at_the_end:
-        titles = {measure.figure: (measure.quantity.title, "of the final model")}
+        titles = {measure.figure: (name, "of the final model")}
+    else:
+        title, _, note = FIGURES[measure.figure]
+        titles[measure.figure] = (f"{name}, {title}", note)
     figures = {
         figure: means(title, measure.kind, partial(RunFigures.figure, figure=figure), note, measure.higher)
         for figure, (title, note) in titles.items()
@@ -187,7 +191,7 @@ def _results_table(summary: Summary) -> ReportTable | None:
         ),
     ]
     averaged = "" if measure.at_the_end else ", averaged over the evaluations in the named rounds"
-    note = f"{measure.quantity.title}: mean over seeds ± half the 95 % interval{averaged}."
+    note = f"{name}: mean over seeds ± half the 95 % interval{averaged}."
     return _table(summary, "results", "Results", note, columns)
 
 
