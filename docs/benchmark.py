@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-RESULTS = {
-    suite: ROOT / "benchmarks" / "results" / f"benchmark-{suite}.json" for suite in ("quick", "full")
-}
+RESULTS = {suite: ROOT / "benchmarks" / "results" / f"benchmark-{suite}.json" for suite in ("quick", "full")}
 PAGE = ROOT / "docs" / "benchmark.md"
 BEGIN, END = "<!-- {}: written by docs/benchmark.py -->\n", "<!-- end -->\n"
 

@@ -289,7 +289,9 @@ def test_a_method_may_not_try_more_than_the_others(folder: Path) -> None:
 
 def test_bad_requests_name_what_is_allowed(folder: Path) -> None:
     output = call(folder, "--cells", "digit/*", exit_code=2).output
-    assert "--cells must fit a task and a kind, such as '*/links', got 'digit/*'." in output
+    assert "No cell fits 'digit/*': give a task and a kind, such as '*/links'." in output
+    output = call(folder, "--methods", "fedavg", "--tune", "lr=3", exit_code=2).output
+    assert "--tune needs a method in --methods that the suite does not have." in output
     output = call(folder, "--cells", "absent/*", exit_code=2).output
     assert "absent is left out: it needs the folder of its data, --data FOLDER." in output
     result = CliRunner().invoke(app, ["benchmark", "--suite", "quik"])
