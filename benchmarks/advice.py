@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 import fairlead as fl
+from fairlead.diagnostics.advice import rule_for, situation_of
 from fairlead.experiments.method_list import on_client_side
 from fairlead.results.estimates import paired_difference
 
@@ -143,13 +144,15 @@ def drawn(number: int) -> Federation:
 def judged(number: int) -> dict[str, Any]:
     """The advice for a federation, and the advised method against FedAvg."""
     name, experiment = drawn(number)
-    advice = fl.diagnose(experiment).advice
+    diagnosis = fl.diagnose(experiment)
+    advice, rule = diagnosis.advice, rule_for(situation_of(diagnosis.evidence))
     advised = "fedavg" if advice.decision == "keep" else advice.preset
     found: dict[str, Any] = {
         "number": number,
         "name": name,
         "held_out": number % 2 == 1,
         "advised": advised,
+        "when": dict(rule.when),
     }
     linear = experiment.algorithm.solver.is_linear
     tried, values = advised, advice.values

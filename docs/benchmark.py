@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "benchmark-quick.json"
+RESULTS = {suite: ROOT / "benchmarks" / "results" / f"benchmark-{suite}.json" for suite in ("quick", "full")}
 PAGE = ROOT / "docs" / "benchmark.md"
-BEGIN, END = "<!-- written by docs/benchmark.py -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- {}: written by docs/benchmark.py -->\n", "<!-- end -->\n"
 
 
 def tables(facts: dict[str, Any]) -> str:
@@ -115,9 +115,12 @@ def mean(values: list[float]) -> float | None:
 
 
 def write() -> None:
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    facts = json.loads(RESULTS.read_text(encoding="utf-8"))
-    PAGE.write_text(f"{before}{BEGIN}{tables(facts)}{END}{rest.split(END)[1]}", encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
+    for suite, file in RESULTS.items():
+        before, rest = text.split(BEGIN.format(suite))
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        text = f"{before}{BEGIN.format(suite)}{tables(facts)}{END}{rest.split(END, 1)[1]}"
+    PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

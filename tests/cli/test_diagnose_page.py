@@ -77,7 +77,7 @@ COLUMNS = [
 
 def shown_rule(rule: Rule) -> str:
     """A row of the page's table: blank where a rule asks for nothing in particular."""
-    cells = [str(rule.case.get(name, "")) for name in COLUMNS]
+    cells = [str(rule.when.get(name, "")) for name in COLUMNS]
     preset = "no advice" if rule.preset is None else f"`{rule.preset}`"
     return " | ".join(["", *cells, preset, ""]).strip()
 

@@ -160,7 +160,7 @@ def test_a_study_names_its_methods_and_knows_runs_that_never_began(tmp_path: Pat
     for run in planned[:3]:
         method, seed = run.folder.split("/seed-")
         fabricate(tmp_path / run.folder, Made(method, int(seed)))
-    study.settle(planned[3], "failed: no memory.")
+    study.settle({planned[3].folder: "failed: no memory."})
     found = study_of(tmp_path)
     assert [method.label for method in found.methods] == ["my method", "fedavg"]
     assert [(run.state, run.reason) for run in found.unusable] == [("failed", "Failed: no memory.")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,59 @@ def test_an_own_method_reuses_the_runs_of_the_others(folder: Path, monkeypatch: 
     assert [row["method"] for row in facts(folder)["cells"][0]["methods"]] == ["fedavg", "momentum"]
 
 
+def test_kept_results_join_cells_and_methods_of_other_runs(folder: Path, tmp_path: Path) -> None:
+    """Three runs, as on three machines, give the result of one, with the methods of each."""
+    whole = facts(folder)
+    parts = [("data", "fedavg,momentum"), ("links", "fedavg"), ("links", "fedavg,momentum")]
+    joined: list[str] = []
+    for number, (kind, methods) in enumerate(parts):
+        machine = tmp_path / str(number)
+        machine.mkdir()
+        (machine / "tiny.toml").write_text(SUITE)
+        call(machine, "--quiet", "--cells", f"*/{kind}", "--methods", methods, *joined)
+        joined = ["--kept", str(machine / "runs" / "benchmark.json")]
+        if methods == "fedavg":
+            # The cell with both methods alone counts for ranks over cells.
+            assert [row["rank"]["count"] for row in facts(machine)["summary"]] == [1, 1]
+    assert facts(machine) == whole
+    # Another method meets the kept ones without their runs.
+    kept = tmp_path / "whole.json"
+    shutil.copy(machine / "runs" / "benchmark.json", kept)
+    shutil.rmtree(machine / "runs")
+    words = ("--cells", "*/links", "--methods", "fedavg,fedprox:mu=0.1", "--kept", str(kept))
+    assert "Counts are out of 1 cell." in call(machine, *words).output
+    found = facts(machine)
+    (cell,) = (each for each in found["cells"] if each["cell"] == "digits/links")
+    scores = {row["method"]: row["by_seed"] for row in cell["methods"]}
+    assert list(scores) == ["fedavg", "momentum", "fedprox:mu=0.1"]
+    for row in cell["methods"]:
+        ahead = [
+            sum(each[seed] > own for each in scores.values())
+            + (sum(each[seed] == own for each in scores.values()) + 1) / 2
+            for seed, own in row["by_seed"].items()
+        ]
+        assert row["rank"]["mean"] == pytest.approx(sum(ahead) / 2)
+    assert set(found["tuning"]["methods"]) == {"fedavg", "momentum", "fedprox:mu=0.1"}
+    assert {row["label"]: row["rank"]["count"] for row in found["summary"]} == dict.fromkeys(scores, 1)
+    assert found["cells"][0] == whole["cells"][0]
+
+
+def test_kept_results_of_other_suites_are_refused(folder: Path, tmp_path: Path) -> None:
+    kept = folder / "runs" / "benchmark.json"
+    (tmp_path / "tiny.toml").write_text(SUITE.replace('seeds = "0..1"', 'seeds = "0..2"'))
+    output = call(tmp_path, "--kept", str(kept), exit_code=2).output.replace("\n", " ")
+    assert "--kept must be of the same suite: its seeds is [0, 1, 2], but that of" in output
+    output = call(folder, "--methods", "momentum", "--kept", str(kept), exit_code=2).output
+    assert "--methods must begin with the baseline of" in output
+    bad = tmp_path / "bad.json"
+    for text, sentence in (("{}", "must be a benchmark.json"), ("{", "is damaged"), ("[1]", "is damaged")):
+        bad.write_text(text)
+        words = ["benchmark", "--suite", str(folder / "tiny.toml"), "--kept", str(bad)]
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code
+        assert sentence in result.output.replace("\n", " ")
+
+
 def test_a_method_may_not_try_more_than_the_others(folder: Path) -> None:
     suite = suite_named(str(folder / "tiny.toml"))
     (cell,), _ = suite.cells("digits/data")
@@ -235,7 +289,9 @@ def test_a_method_may_not_try_more_than_the_others(folder: Path) -> None:
 
 def test_bad_requests_name_what_is_allowed(folder: Path) -> None:
     output = call(folder, "--cells", "digit/*", exit_code=2).output
-    assert "--cells must fit a task and a kind, such as '*/links', got 'digit/*'." in output
+    assert "No cell fits 'digit/*': give a task and a kind, such as '*/links'." in output
+    output = call(folder, "--methods", "fedavg", "--tune", "lr=3", exit_code=2).output
+    assert "--tune needs a method in --methods that the suite does not have." in output
     output = call(folder, "--cells", "absent/*", exit_code=2).output
     assert "absent is left out: it needs the folder of its data, --data FOLDER." in output
     result = CliRunner().invoke(app, ["benchmark", "--suite", "quik"])

@@ -169,6 +169,7 @@ def benchmark(
     methods: str | None = None,
     tune: Annotated[list[str] | None, Option(metavar="NAME=VALUES")] = None,
     data: Path | None = None,
+    kept: Annotated[list[Path] | None, Option(metavar="JSON")] = None,
     device: opt.DeviceOption = None,
     output: Annotated[Path | None, Option("--output", "-o")] = None,
     jobs: opt.JobsOption = None,
@@ -189,6 +190,7 @@ def benchmark(
             Default: those of the suite.
         tune: Values to try for methods that the suite does not have, beside its learning rates, such as mu=0.1,1.
         data: Folder with your data sets, for --suite full.
+        kept: A benchmark.json of the same suite, whose other cells and methods enter this one.
         output: Folder of runs, page and JSON. Default: runs/benchmark-SUITE.
         list_cells: List the cells, methods and grids, and run nothing.
         spec: Print a cell as a spec, such as digits-mlp/work, and run nothing.
@@ -211,7 +213,7 @@ def benchmark(
     silent = quiet or as_json
     folder = output or Path("runs") / f"benchmark-{found.name}"
     ended = show.run_benchmark(
-        StudyFolder(folder), found, chosen, absent, entrants, jobs, checkpoint_every, quiet=silent
+        StudyFolder(folder), found, chosen, absent, entrants, jobs, checkpoint_every, kept or [], quiet=silent
     )
     if as_json:
         print_json(ended.facts)

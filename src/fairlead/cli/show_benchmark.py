@@ -3,10 +3,9 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairlead import __version__
 from fairlead.checkpoint.durable_files import write_durably
@@ -26,13 +25,23 @@ from fairlead.experiments.benchmark import (
     shortened,
 )
 from fairlead.experiments.record_io import strict
+from fairlead.experiments.run_folder import read_facts
 from fairlead.experiments.spec import to_toml
 from fairlead.experiments.study import PlannedRun, StudyFolder, folder_name, runs_of_study
 from fairlead.experiments.workers import Ended
 from fairlead.reports.page import write_page
-from fairlead.reports.tables import overview_table
 from fairlead.results import curves
-from fairlead.results.comparison import Summary, chosen_methods, over_settings, summarize
+from fairlead.results.comparison import (
+    InSetting,
+    Summary,
+    best_of,
+    chosen_methods,
+    in_setting,
+    placed,
+    ranks_of,
+    summarize,
+)
+from fairlead.results.estimates import show_estimate
 from fairlead.results.figures import MethodFigures, RunFigures
 from fairlead.results.runs import read_run
 from fairlead.text import counted, listed
@@ -41,11 +50,9 @@ _DIGITS = 6
 """Digits of the figures in the JSON file."""
 
 
-@dataclass(frozen=True)
-class Benchmark:
+class Benchmark(NamedTuple):
     """A benchmark after its last run."""
 
-    summaries: list[Summary]
     outcomes: Mapping[str, str]
     facts: Mapping[str, Any]
 
@@ -90,12 +97,17 @@ def run_benchmark(
     entrants: Sequence[Entrant],
     jobs: int | None,
     checkpoint_every: int,
+    kept: Sequence[Path] = (),
     *,
     quiet: bool,
 ) -> Benchmark:
-    """Tune every method in every cell, run the chosen settings, and write the page and the JSON file."""
+    """Tune every method in every cell, run the chosen settings, and write the page and the JSON file.
+
+    The latter also gets the cells and methods of `kept` files of this form.
+    """
     if not cells:
         raise FieldError(f"There is nothing to run. {' '.join(absent)}")
+    others = [_kept(file, suite, entrants) for file in kept]
     budget, rungs = suite.budget, suite.rungs
     settings = {cell.name: settings_of(cell, entrants, budget) for cell in cells}
     ahead = trials = [run for cell in cells for run in planned_trials(cell, settings[cell.name], suite)]
@@ -138,12 +150,13 @@ def run_benchmark(
     for summary in summaries:
         lost = [tuning.method for tuning in summary.tunings if not tuning.chosen]
         outcomes |= {f"{summary.setting}/{name}": "failed" for name in lost}
-    facts = _facts(suite, cells, absent, entrants, summaries)
+    facts = _facts(suite, cells, absent, entrants, summaries, others)
     text = json.dumps(_short(strict(facts)), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     write_durably(study.path / "benchmark.json", f"{text}\n".encode())
     notes = [suite.title + ".", *_rules(suite), *absent]
+    notes += [f"Cells and methods of {file} are in the JSON file alone." for file in kept]
     write_page(summaries, study.path / "benchmark.html", f"Benchmark: {suite.name}", notes)
-    return Benchmark(summaries, outcomes, facts)
+    return Benchmark(outcomes, facts)
 
 
 def _survivors(
@@ -166,33 +179,95 @@ def _summaries(
     return summarize([read_run(each) for each in runs_of_study(study, planned)], baseline=baseline)
 
 
+def _rules_facts(suite: Suite) -> dict[str, Any]:
+    """What two results of a suite must have in common."""
+    tuning = {
+        "budget": suite.budget,
+        "rungs": list(suite.rungs),
+        "keep": f"1 of {suite.keep}",
+        "rule": suite.rule,
+    }
+    return {"suite": suite.name, "title": suite.title, "seeds": suite.result_seeds, "tuning": tuning}
+
+
+def _kept(file: Path, suite: Suite, entrants: Sequence[Entrant]) -> dict[str, Any]:
+    """The result in a file, refused unless it is of the same suite and baseline."""
+    found = read_facts(file, dict)
+    if not found.keys() >= {"tuning", "cells"}:
+        raise FieldError(f"--kept must be a benchmark.json, got {file}.")
+    for name, value in _rules_facts(suite).items():
+        other = {key: found[name].get(key) for key in value} if name == "tuning" else found.get(name)
+        if other != value:
+            raise FieldError(
+                f"--kept must be of the same suite: its {name} is {value}, but that of {file} is {other}."
+            )
+    baselines = {cell["baseline"] for cell in found["cells"]}
+    if baselines != {entrants[0].name}:
+        raise FieldError(f"--methods must begin with the baseline of {file}, {listed(sorted(baselines))}.")
+    return found
+
+
 def _facts(
     suite: Suite,
     cells: Sequence[BenchmarkCell],
     absent: Sequence[str],
     entrants: Sequence[Entrant],
     summaries: Sequence[Summary],
+    kept: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """All figures for programs; those of methods are as in every other command."""
     names = {cell.name: cell for cell in cells}
-    return {
-        "suite": suite.name,
-        "title": suite.title,
-        "fairlead": __version__,
-        "seeds": suite.result_seeds,
-        "tuning": {
-            "budget": suite.budget,
-            "rungs": list(suite.rungs),
-            "keep": f"1 of {suite.keep}",
-            "rule": suite.rule,
-            "methods": {each.name: {"is": each.text, "tried": list(each.tune)} for each in entrants},
-        },
-        "left_out": list(absent),
-        "summary": [
-            {**each._asdict(), "rank": estimate_facts(each.rank)} for each in over_settings(summaries)
-        ],
-        "cells": [_cell_facts(names[summary.setting], summary) for summary in summaries],
+    found: dict[str, Any] = {}
+    own = [_short(strict(_cell_facts(names[summary.setting], summary))) for summary in summaries]
+    for cell in [*(cell for each in kept for cell in each["cells"]), *own]:
+        found[cell["cell"]] = _joined(found.get(cell["cell"], cell), cell)
+    methods = {name: value for each in kept for name, value in each["tuning"]["methods"].items()} | {
+        each.name: {"is": each.text, "tried": list(each.tune)} for each in entrants
     }
+    rules = _rules_facts(suite)
+    return {
+        **rules,
+        "fairlead": __version__,
+        "tuning": {**rules["tuning"], "methods": methods},
+        "left_out": list(absent),
+        "summary": _over_cells(list(found.values())),
+        "cells": list(found.values()),
+    }
+
+
+def _joined(kept: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """A cell with the methods of both results, the new ones where both have one, ranked by the values of the seeds."""
+    both = {
+        part: list({each["method"]: each for one in (kept, new) for each in one[part]}.values())
+        for part in ("methods", "tuning")
+    }
+    scores = {
+        row["method"]: {int(seed): value for seed, value in row["by_seed"].items() if value is not None}
+        for row in both["methods"]
+    }
+    sound = {row["method"]: scores[row["method"]] for row in both["methods"] if not row["lost"]}
+    higher = not new["metric"]["smaller_is_better"]
+    ranks, leaders = ranks_of(scores, higher=higher), best_of(sound, higher=higher)
+    for row in both["methods"]:
+        row |= {"rank": estimate_facts(ranks[row["method"]]), "leads": row["method"] in leaders}
+    return {**new, **both}
+
+
+def _over_cells(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Every method over the cells in which all of them were tuned."""
+    tuned = {cell["cell"]: {each["method"] for each in cell["tuning"]} for cell in cells}
+    everybody = set().union(*tuned.values())
+    found: dict[str, dict[str, InSetting]] = {
+        cell["cell"]: {
+            row["method"]: InSetting(row["rank"]["mean"], *(row[name] for name in InSetting._fields[1:]))
+            for row in cell["methods"]
+        }
+        for cell in cells
+        if tuned[cell["cell"]] == everybody
+    }
+    return [
+        {**each._asdict(), "rank": estimate_facts(each.rank)} for each in placed(found, sorted(everybody))
+    ]
 
 
 def _cell_facts(cell: BenchmarkCell, summary: Summary) -> dict[str, Any]:
@@ -236,8 +311,7 @@ def _method_facts(summary: Summary, method: MethodFigures) -> dict[str, Any]:
     }
     return {
         "method": method.label,
-        "rank": estimate_facts(summary.ranks.get(method.label)),
-        "leads": method in summary.leaders,
+        **in_setting(summary, method)._asdict(),
         **facts,
         "worst_tenth": clients.get("worst_tenth"),
         "to_target": costs,
@@ -258,17 +332,31 @@ def _short(value: Any) -> Any:
 
 def say_benchmark(ended: Benchmark, folder: Path) -> None:
     """The table over all cells, the first of each, and where the page is."""
-    table = overview_table(ended.summaries)
-    methods = [each.label for each in over_settings(ended.summaries)]
+    counts = {
+        "leads": "best or\nwithin noise",
+        "better": "better",
+        "worse": "worse",
+        "behind": "clearly\nworse",
+    }
+    columns = ["method", "mean\nrank", *counts.values(), "lost"]
     rows = [
-        [name, *(f"{cell.text} {cell.detail}".rstrip() for cell in row)]
-        for name, row in zip(methods, table.rows, strict=True)
+        [
+            row["label"],
+            " ".join(show_estimate(row["rank"]["mean"], row["rank"]["half_width"], "number")),
+            *(str(len(row[key])) for key in (*counts, "lost")),
+        ]
+        for row in ended.facts["summary"]
     ]
-    columns = ["method", *(column.title.replace(" ", "\n", 1) for column in table.columns)]
     say()
     print_table(columns, rows, numbers=columns[1:])
-    say(f"{table.note} Better and worse are beyond noise; clearly worse is by more than a point.")
-    for summary in ended.summaries:
-        leaders = [each.label for each in summary.best_first if each in summary.leaders]
-        say(f"{summary.setting}: {listed(leaders)}")
+    cells, number = ended.facts["cells"], ended.facts["summary"][0]["rank"]["count"]
+    say(
+        f"Counts are out of {counted(number, 'cell')}. Better and worse are than {cells[0]['baseline']} beyond noise; "
+        "clearly worse is by more than a point."
+    )
+    for cell in cells:
+        leaders = sorted(
+            (row for row in cell["methods"] if row["leads"]), key=lambda row: row["rank"]["mean"]
+        )
+        say(f"{cell['cell']}: {listed([row['method'] for row in leaders])}")
     say(f"Page and figures are in {folder / 'benchmark.html'} and {folder / 'benchmark.json'}.")

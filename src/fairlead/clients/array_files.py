@@ -5,7 +5,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -67,6 +67,8 @@ class NpzArrays(PooledSource):
     shape: InputShape | None = None
     scale: Positive | None = None
     regression: bool = False
+    missing: Literal["refuse", "median", "mode"] = "refuse"
+    """For inputs that are NaN: an error, or the median or mode of the training rows, as in `CsvTable`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,6 +89,7 @@ class NpzArrays(PooledSource):
             test_inputs=None if self.test_inputs is None else self._inputs(arrays, self.test_inputs),
             test_targets=None if self.test_targets is None else self._targets(arrays, self.test_targets),
             name=arrays.file,
+            imputed=None if self.missing == "refuse" else self.missing,
         )
         if pool.targets.ndim == 1 and not self.regression:
             pool = _numbered(pool)

@@ -268,9 +268,10 @@ class Pool:
         for column in lacking:
             values = known[:, column][~known[:, column].isnan()].numpy()
             if not len(values):
+                name = self.features[column] if self.features else column
                 raise DataError(
-                    f"{self.name} has no value in the column {self.features[column]!r} among the rows for training: "
-                    "leave it out of the features."
+                    f"{self.name} has no value in the column {name!r} among the rows for training: leave it out of "
+                    "the features."
                 )
             distinct, counts = np.unique(values, return_counts=True)
             value = float(distinct[counts.argmax()] if self.imputed == "mode" else np.median(values))

@@ -102,17 +102,21 @@ class Situation:
 class Rule(NamedTuple):
     """A row: when it applies, the preset to use then (None: no advice), and why."""
 
-    case: Mapping[str, str]
+    when: Mapping[str, str]
     """Facts of a situation; whatever is left out may be anything."""
     preset: str | None
     why: str
+    evidence: str = ""
+    """How the preset did where the rule applied, or that it rests on theory alone; empty without a preset."""
+    cells: Sequence[str] = ()
+    """The cells of the kept benchmark in which the rule applies."""
 
     def fits(self, situation: Situation) -> bool:
-        return self.case.items() <= {**asdict(situation), "trouble": situation.trouble}.items()
+        return self.when.items() <= {**asdict(situation), "trouble": situation.trouble}.items()
 
 
 _TABLE = tomllib.loads(files("fairlead.diagnostics").joinpath("advice.toml").read_text(encoding="utf-8"))
-RULES = tuple(Rule(each.get("when", {}), each.get("preset"), each["why"]) for each in _TABLE["rules"])
+RULES = tuple(Rule(**{"when": {}, "preset": None, **each}) for each in _TABLE["rules"])
 """Tested by `benchmarks/advice.py`. FedAU is in no row: it lost to FedAvg in most federations there."""
 SECURE_AGGREGATION: dict[str, str] = _TABLE["secure_aggregation"]
 
@@ -209,7 +213,7 @@ def _advice(evidence: Evidence, situation: Situation, rule: Rule, advised: Predi
         return Advice(decision, preset, advised.arguments, None, reason, expected, confidence, alternatives)
     server_lr = _server_lr(evidence, expected)
     reason = _reason_to_change(preset, because, situation, evidence, expected)
-    remarks = tuple(_remarks(evidence, preset, expected, server_lr))
+    remarks = (f"Evidence: {rule.evidence}.", *_remarks(evidence, preset, expected, server_lr))
     return Advice(
         decision, preset, advised.arguments, server_lr, reason, expected, confidence, alternatives, remarks
     )

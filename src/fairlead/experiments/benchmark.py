@@ -146,8 +146,8 @@ class Suite(Component):
         if not names:
             tasks, kinds = listed(list(self.tasks)), listed(list(self.kinds))
             raise FieldError(
-                f"--cells must fit a task and a kind, such as '*/links', got {pattern!r}. Tasks are {tasks}; kinds "
-                f"are {kinds}."
+                f"No cell fits {pattern!r}: give a task and a kind, such as '*/links'. Tasks are {tasks}; kinds are "
+                f"{kinds}."
             )
         absent = {task: _absence(task, self.tasks[task], data) for task, _ in names}
         cells = [self._cell(task, kind, data, overrides) for task, kind in names if not absent[task]]
@@ -179,6 +179,8 @@ class Suite(Component):
         }
         texts = list(own) if methods is None else split_values(methods, "--methods")
         refuse_repeated(texts, "Every method must be listed once")
+        if tune and own.keys() >= set(texts):
+            raise FieldError("--tune needs a method in --methods that the suite does not have.")
         return [own.get(text, Entrant(text, text, tuple(tune or self.others))) for text in texts]
 
 

@@ -106,11 +106,9 @@ class StudyFolder:
                     f"{' and '.join(map(str, asked))}: choose another folder with --output."
                 )
 
-    def settle(self, run: PlannedRun, outcome: str) -> None:
-        """Note how a run ended."""
-        self._write(
-            [replace(each, outcome=outcome) if each.folder == run.folder else each for each in self.runs()]
-        )
+    def settle(self, outcomes: Mapping[str, str]) -> None:
+        """Note how runs ended, by their folders."""
+        self._write([replace(each, outcome=outcomes.get(each.folder, each.outcome)) for each in self.runs()])
 
     def _write(self, runs: Sequence[StudyRun]) -> None:
         # Indenting a long index takes longer than a short run.

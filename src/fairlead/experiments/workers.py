@@ -31,6 +31,8 @@ from fairlead.worlds.device import shared_gpus
 
 _PAUSE = 0.2
 """Seconds between two reports of rounds: more are unreadable."""
+_INDEX_EVERY = 20
+"""A long index takes longer to write than a short run to train: pause so many times its duration."""
 
 
 class Began(NamedTuple):
@@ -348,14 +350,22 @@ def run_study(
         if run.folder not in done:
             run.experiment.require_device()
     study.plan(planned)
-    settled = {run.folder for run in study.runs() if run.outcome == "finished"}
     outcomes = {run.folder: "waiting" for run in planned}
+    unsettled: dict[str, str] = {}
+    due = 0.0
+
+    def settle() -> None:
+        nonlocal due
+        began = monotonic()
+        study.settle(unsettled)
+        unsettled.clear()
+        due = monotonic() + _INDEX_EVERY * (monotonic() - began)
 
     def note(run: PlannedRun, event: Event) -> None:
         if isinstance(event, Ended):
-            outcomes[run.folder] = event.outcome
-            if not (event.before and run.folder in settled):
-                study.settle(run, event.outcome)
+            outcomes[run.folder] = unsettled[run.folder] = event.outcome
+            if monotonic() > due:
+                settle()
         watch(run, event)
 
     ahead = []
@@ -365,13 +375,16 @@ def run_study(
         else:
             ahead.append(run)
     jobs = min(jobs or default_jobs(ahead), len(ahead))
-    with interrupts(on_interrupt) as stop:
-        if jobs > 1:
-            run_in_workers(study, ahead, jobs=jobs, checkpoints=checkpoints, watch=note, stop=stop)
-        else:
-            executor = RunExecutor(checkpoints)
-            for run in ahead:
-                if stop.is_set():
-                    break
-                executor.run(run.experiment, study.store(run), partial(note, run), stop)
+    try:
+        with interrupts(on_interrupt) as stop:
+            if jobs > 1:
+                run_in_workers(study, ahead, jobs=jobs, checkpoints=checkpoints, watch=note, stop=stop)
+            else:
+                executor = RunExecutor(checkpoints)
+                for run in ahead:
+                    if stop.is_set():
+                        break
+                    executor.run(run.experiment, study.store(run), partial(note, run), stop)
+    finally:
+        settle()
     return outcomes

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
-from typing import Literal, NamedTuple, TypedDict, Unpack
+from typing import Literal, NamedTuple, TypedDict, TypeVar, Unpack
 
 from fairlead.errors import FieldError
 from fairlead.experiments.study import Label, ListedMethod, describe_labels, folder_name, setting_name
@@ -30,6 +30,9 @@ Standing = (
     | Literal["no common seed", "equal", "noise unknown", "unfinished", "better", "worse", "unclear"]
 )
 """The result for one method against the baseline."""
+
+
+MethodT = TypeVar("MethodT")
 
 
 class ClientValues(NamedTuple):
@@ -225,15 +228,8 @@ class Summary:
     @cached_property
     def ranks(self) -> dict[str, Estimate]:
         """The rank of each method over seeds: 1 is the best, equals share the mean, and no value is the worst."""
-        sign = -1 if self.measure.higher else 1
         scores = {method.label: method.by_seed(lambda run: run.value) for method in self.methods}
-        found: dict[str, list[float]] = {label: [] for label in scores}
-        for seed in sorted({seed for values in scores.values() for seed in values}):
-            values = {label: sign * each.get(seed, sign * math.inf) for label, each in scores.items()}
-            for label, own in values.items():
-                equal = sum(value == own for value in values.values())
-                found[label].append(sum(value < own for value in values.values()) + (equal + 1) / 2)
-        return {label: each for label, ranks in found.items() if (each := estimate(ranks)) is not None}
+        return ranks_of(scores, higher=self.measure.higher)
 
     @cached_property
     def leaders(self) -> set[MethodFigures]:
@@ -320,25 +316,57 @@ def leading(
         and method.method.complete
         and not method.num_diverged
     }
-    if not entrants:
-        return set()
+    found = best_of(entrants, higher=higher)
+    return set() if unless_all and len(found) == len(entrants) else found
+
+
+def ranks_of(scores: Mapping[str, Mapping[int, float]], *, higher: bool) -> dict[str, Estimate]:
+    """The rank of each method over seeds, as `Summary.ranks` has it."""
+    sign = -1 if higher else 1
+    found: dict[str, list[float]] = {label: [] for label in scores}
+    for seed in sorted({seed for values in scores.values() for seed in values}):
+        values = {label: sign * each.get(seed, sign * math.inf) for label, each in scores.items()}
+        for label, own in values.items():
+            equal = sum(value == own for value in values.values())
+            found[label].append(sum(value < own for value in values.values()) + (equal + 1) / 2)
+    return {label: each for label, ranks in found.items() if (each := estimate(ranks)) is not None}
+
+
+def best_of(entrants: Mapping[MethodT, Mapping[int, float]], *, higher: bool) -> set[MethodT]:
+    """The best by the mean over seeds, and those within the noise of it over equal seeds."""
     means = {method: mean_of(values.values()) for method, values in entrants.items()}
+    if not means:
+        return set()
     best = entrants[(max if higher else min)(means, key=lambda method: means[method])]
     against_best = {method: paired_difference(values, best) for method, values in entrants.items()}
-    found = {
+    return {
         method
         for method, difference in against_best.items()
         if difference is None or difference.judged(higher=higher) != "worse"
     }
-    return set() if unless_all and len(found) == len(entrants) else found
 
 
 _POINT = 0.01
 """A difference in shares that counts as clearly behind."""
 
 
+class InSetting(NamedTuple):
+    """A method under one setting; absent, it has the last rank and is lost."""
+
+    rank: float
+    leads: bool = False
+    """Whether it is best or within the noise of the best."""
+    better: bool = False
+    """Than the baseline, beyond noise."""
+    worse: bool = False
+    behind: bool = False
+    """Worse by more than a point, where the measure is a share."""
+    lost: bool = True
+    """Whether a run failed or diverged, or nothing was chosen."""
+
+
 class OverSettings(NamedTuple):
-    """A method over several settings; those where it is absent or has no finished runs count as its last rank."""
+    """A method over several settings: those of which a field of `InSetting` is true."""
 
     label: str
     place: int
@@ -346,44 +374,48 @@ class OverSettings(NamedTuple):
     rank: Estimate
     """Over settings, of its mean rank in each."""
     leads: list[str]
-    """Settings in which it is best or within the noise of the best."""
     better: list[str]
-    """Settings in which it is better than the baseline beyond noise."""
     worse: list[str]
-    """Likewise, worse."""
     behind: list[str]
-    """Those of `worse` in which it is more than a point behind, where the measure is a share."""
     lost: list[str]
-    """Settings in which a run failed or diverged, or nothing was chosen."""
 
 
 def over_settings(summaries: Sequence[Summary]) -> list[OverSettings]:
     """Every method over the settings of a report, the lowest mean rank first."""
-    found: dict[str, OverSettings] = {}
-    named = {tuning.method for summary in summaries for tuning in summary.tunings}
-    labels = sorted(named | {method.label for summary in summaries for method in summary.methods})
-    for label in labels:
-        methods = [each for summary in summaries for each in summary.methods if each.label == label]
-        place = methods[0].place if methods else len(labels)
-        ranks, own = (
-            list[float](),
-            OverSettings(label, place, Estimate(0.0, None, None, 0), [], [], [], [], []),
-        )
-        for summary in summaries:
-            method = next((each for each in summary.methods if each.label == label), None)
-            ranks.append(summary.ranks[label].mean if label in summary.ranks else float(len(labels)))
-            standing = "failed" if method is None else summary.standing(method)
-            gap = 0.0 if method is None or method.difference is None else abs(method.difference.mean)
-            for settings, applies in (
-                (own.leads, method in summary.leaders),
-                (own.better, standing == "better"),
-                (own.worse, standing == "worse"),
-                (own.behind, standing == "worse" and (gap > _POINT or summary.measure.kind != "share")),
-                (own.lost, method is None or not method.complete),
-            ):
-                settings += [summary.setting] if applies else []
-        found[label] = own._replace(rank=estimate(ranks) or own.rank)
-    return sorted(found.values(), key=lambda each: each.rank.mean)
+    found = {
+        each.setting: {method.label: in_setting(each, method) for method in each.methods}
+        for each in summaries
+    }
+    return placed(found, [tuning.method for summary in summaries for tuning in summary.tunings])
+
+
+def in_setting(summary: Summary, method: MethodFigures) -> InSetting:
+    """A method under the setting of a summary."""
+    standing, rank = summary.standing(method), summary.ranks.get(method.label)
+    gap = 0.0 if method.difference is None else abs(method.difference.mean)
+    return InSetting(
+        float(len(summary.methods)) if rank is None else rank.mean,
+        method in summary.leaders,
+        standing == "better",
+        standing == "worse",
+        standing == "worse" and (gap > _POINT or summary.measure.kind != "share"),
+        not method.complete or bool(method.num_diverged),
+    )
+
+
+def placed(found: Mapping[str, Mapping[str, InSetting]], others: Sequence[str] = ()) -> list[OverSettings]:
+    """Methods by setting and label, and `others` that no setting has: the lowest mean rank first."""
+    labels = list(dict.fromkeys([*(label for each in found.values() for label in each), *others]))
+    rows = []
+    for place, label in enumerate(labels):
+        own = {setting: each.get(label, InSetting(float(len(labels)))) for setting, each in found.items()}
+        rank = estimate([each.rank for each in own.values()]) or Estimate(0.0, None, None, 0)
+        counts = [
+            [setting for setting, each in own.items() if getattr(each, name)]
+            for name in InSetting._fields[1:]
+        ]
+        rows.append(OverSettings(label, place, rank, *counts))
+    return sorted(rows, key=lambda each: each.rank.mean)
 
 
 def chosen_methods(methods: Mapping[str, ListedMethod], summary: Summary) -> dict[str, ListedMethod]:
