@@ -141,3 +141,22 @@ def test_settings_that_do_not_fit(tmp_path: Path) -> None:
     path = write(tmp_path / "a.npz", x=IMAGES, y=[0, 1, 2])
     with pytest.raises(FieldError, match=r"NpzArrays.shape must be one of 4 numbers as each input of"):
         fl.NpzArrays(path, shape=(1, 28, 28)).pool()
+
+
+@pytest.mark.parametrize(("missing", "value"), [("median", 3.0), ("mode", 2.0)])
+def test_gaps_are_filled_from_the_training_rows(tmp_path: Path, missing: Any, value: float) -> None:
+    """Known values of the first column: 2, 2, 4, 6; its test value of 100 does not count."""
+    inputs = np.array([[2.0, 1.0], [2.0, 1.0], [4.0, 1.0], [6.0, 1.0], [np.nan, 5.0]])
+    test = np.array([[100.0, 1.0], [np.nan, 1.0]])
+    path = write(tmp_path / "a.npz", x=inputs, y=[0, 1, 0, 1, 0], c=[0, 0, 1, 1, 1], u=test, v=[0, 1])
+    source = fl.NpzArrays(path, client="c", test_inputs="u", test_targets="v", missing=missing)
+    data = source.load(0)
+    assert sorted(data.train.inputs[:, 0].tolist()) == sorted([2.0, 2.0, 4.0, 6.0, value])
+    assert data.test is not None
+    assert data.test.inputs[:, 0].tolist() == [100.0, value]
+
+
+def test_a_column_without_a_value_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.npz", x=[[1.0, np.nan], [2.0, np.nan]], y=[0, 1], c=[0, 1])
+    with pytest.raises(DataError, match="has no value in the column 1 among the rows for training"):
+        fl.NpzArrays(path, client="c", missing="median", holdout=0.0, test_fraction=0.0).load(0)

@@ -171,6 +171,9 @@ class TestNaturalClients:
             DataError, match=r"wisdm.npz.xz must have finite inputs, got NaN or infinity in row 9\."
         ):
             fl.NpzArrays(str(path), client="user").pool()
+        filled = fl.NpzArrays(str(path), client="user", missing="median").load(KEY)
+        assert bool(filled.train.inputs.isfinite().all())
+        assert filled.train.num_clients == 36
         raw = packed(shared_data, "wisdm/wisdm.npz.xz")
         complete = raw["x"][:, ~np.isnan(raw["x"]).any(0)]
         data = fl.Pool.from_arrays(complete, raw["y"].astype(np.int64), raw["user"]).deal()

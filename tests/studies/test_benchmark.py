@@ -240,6 +240,11 @@ def test_kept_results_join_cells_and_methods_of_other_runs(folder: Path, tmp_pat
             # The cell with both methods alone counts for ranks over cells.
             assert [row["rank"]["count"] for row in facts(machine)["summary"]] == [1, 1]
     assert facts(machine) == whole
+    # So does a copy of the runs alone, without their index: settings that were pruned are pruned again.
+    shutil.copytree(folder / "runs" / "digits", tmp_path / "copy" / "runs" / "digits")
+    (tmp_path / "copy" / "tiny.toml").write_text(SUITE)
+    call(tmp_path / "copy", "--quiet")
+    assert facts(tmp_path / "copy")["cells"] == whole["cells"]
     # Another method meets the kept ones without their runs.
     kept = tmp_path / "whole.json"
     shutil.copy(machine / "runs" / "benchmark.json", kept)

@@ -126,9 +126,12 @@ def run_benchmark(
 
         def run(planned: Sequence[PlannedRun], what: str, *, keep: bool) -> None:
             progress.note(f"{what}: {counted(len(planned), 'run')}")
-            left = [each for each in planned if not is_beyond(study, each)]
-            for each in (each for each in planned if each not in left):
+            beyond = {each.folder: each for each in planned if is_beyond(study, each)}
+            # The index of a copied folder may lack them.
+            study.plan(list(beyond.values()))
+            for each in beyond.values():
                 progress.watch(each, Ended("finished", before=True))
+            left = [each for each in planned if each.folder not in beyond]
             done = {"keep_finished_checkpoints": keep}
             ended = run_and_show(study, left, jobs, checkpoint_every, quiet=quiet, shown=progress, **done)
             leave_interrupted(ended, quiet)
