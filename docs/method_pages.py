@@ -35,7 +35,7 @@ from fairlead.reproductions.trained import TrainedTable
 NUM_CLIENTS, DIM = 7, 11
 """Of the federation that costs are counted in: no small number of vectors makes either."""
 OUTCOMES = load_outcomes(Path(__file__).parents[1] / "reproductions")
-CELLS = json.loads(RESULTS.read_text(encoding="utf-8"))["cells"]
+BENCHMARKS = [json.loads(file.read_text(encoding="utf-8")) for file in RESULTS.values()]
 WHEN = tomllib.loads(Path(__file__).with_name("when_to_use.toml").read_text(encoding="utf-8"))
 
 
@@ -321,21 +321,22 @@ def _equations(part: type) -> list[str]:
 
 
 def _benchmark(method: Method) -> Iterator[str]:
-    """Its figures in the cells of the quick benchmark, beside FedAvg's."""
+    """Its figures in the cells of the benchmark, beside FedAvg's."""
     lines = [
-        f"| `{cell['cell']}` | {shown(each)} | {shown(cell['methods'][0])} |"
-        for cell in CELLS
+        f"| `{cell['cell']}` | {shown(each)} | {shown(cell['methods'][0])} | {len(facts['seeds'])} |"
+        for facts in BENCHMARKS
+        for cell in facts["cells"]
         for each in cell["methods"]
         if each["method"] == method.name
     ]
     if lines:
         yield "## In the benchmark"
         yield (
-            "Accuracy in percent in the cells of [the quick benchmark](../benchmark.md), every method tuned over the "
-            "same budget, with half the 95 % interval over three seeds. Bold marks the best and those within noise of "
-            "it; *better* and *worse* than FedAvg are beyond noise."
+            "Accuracy in percent in the cells of [the benchmark](../benchmark.md), every method tuned over the same "
+            "budget, with half the 95 % interval over seeds. Bold marks the best and those within noise of it; *better* "
+            "and *worse* than FedAvg are beyond noise."
         )
-        yield "\n".join(["| cell | here | FedAvg |", "|---|---|---|", *lines])
+        yield "\n".join(["| cell | here | FedAvg | seeds |", "|---|---|---|---|", *lines])
 
 
 def _reproduced(method: Method) -> Iterator[str]:
