@@ -333,8 +333,8 @@ def _benchmark(method: Method) -> Iterator[str]:
         yield "## In the benchmark"
         yield (
             "Accuracy in percent in the cells of [the benchmark](../benchmark.md), every method tuned over the same "
-            "budget, with half the 95 % interval over seeds. Bold marks the best and those within noise of it; *better* "
-            "and *worse* than FedAvg are beyond noise."
+            "budget, with half the 95 % interval over seeds. Bold marks the best and those within noise of it; "
+            "*better* and *worse* than FedAvg are beyond noise."
         )
         yield "\n".join(["| cell | here | FedAvg | seeds |", "|---|---|---|---|", *lines])
 

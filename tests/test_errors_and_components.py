@@ -22,6 +22,7 @@ from fairlead.component import (
     part_named,
     parts_of,
     summary,
+    worded,
 )
 from fairlead.errors import ClashError, FairleadError, FieldError, did_you_mean
 from fairlead.plain_data import from_plain, to_plain
@@ -29,6 +30,12 @@ from fairlead.testing import check_part
 
 anything: Any = fl
 """The library without its types, for values that a type checker would refuse before we do."""
+
+
+def test_a_part_in_short_has_all_fields_that_are_not_at_their_defaults() -> None:
+    """None among them, where it is not the default."""
+    assert worded(fl.Krum()) == "Krum"
+    assert worded(fl.Krum(keep=None)) == "Krum(keep=None)"
 
 
 def test_errors_show_no_codes_that_a_terminal_would_obey() -> None:

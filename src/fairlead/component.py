@@ -295,7 +295,7 @@ def worded(value: object) -> str:
             f"{each.name}={worded(content)}"
             for each, content in own
             # Data in memory have no short text.
-            if isinstance(content, Component | tuple | str | int | float | Callable)
+            if isinstance(content, Component | tuple | Mapping | str | int | float | Callable | None)
             and content != each.default
         ]
         return f"{type(value).__name__}({', '.join(told)})" if told else type(value).__name__

@@ -13,6 +13,9 @@ import fairlead as fl
 from fairlead.cli import app
 from fairlead.errors import FieldError
 from fairlead.experiments.study import StudyFolder
+from fairlead.results.comparison import TriedSetting, Tuning
+from fairlead.results.estimates import estimate
+from fairlead.results.figures import measure_named
 
 TUNE = ("--methods", "fedavg,fednova", "--seeds", "0,1", "--tune", "lr=0.001,0.1,0.2", "-o", "runs")
 
@@ -79,6 +82,22 @@ def test_an_argument_that_changes_nothing_is_at_no_edge() -> None:
     )
     tuning = data(*given, "--tune", "lr=0.001,0.1", "--tune", "epochs=1,2")["tuning"][0]
     assert tuning["at_edge"] == ["lr=0.1 is the largest value tried"]
+
+
+def test_a_value_between_others_is_at_no_edge_where_some_are_equal() -> None:
+    """0.01 gives 0.9 as 0.1 does, which is chosen; 1.0 gives 0.5. Of 0.1 and 1.0 alone, 0.1 is the smallest."""
+    measure = measure_named("accuracy", "final")
+
+    def edges(results: dict[float, float]) -> list[str]:
+        settings = [
+            TriedSetting(f"lr={lr}", {"lr": lr}, estimate([value]), "", lr == 0.1)
+            for lr, value in results.items()
+        ]
+        return Tuning("fedavg", measure, [0], settings, ["lr=0.1"], None).edges
+
+    assert edges({0.01: 0.9, 0.1: 0.9, 1.0: 0.5}) == []
+    assert edges({0.1: 0.9, 1.0: 0.5}) == ["lr=0.1 is the smallest value tried"]
+    assert edges({0.1: 0.9, 1.0: 0.9}) == []
 
 
 def test_seeds_of_results_are_never_tuning_seeds() -> None:

@@ -156,6 +156,14 @@ def test_gaps_are_filled_from_the_training_rows(tmp_path: Path, missing: Any, va
     assert data.test.inputs[:, 0].tolist() == [100.0, value]
 
 
+def test_gaps_of_images_are_not_filled(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.npz", x=np.full((4, 2, 2), np.nan), y=[0, 1, 0, 1], c=[0, 0, 1, 1])
+    with pytest.raises(
+        DataError, match=r"missing='median' fills one row of features per example, and inputs of"
+    ):
+        fl.NpzArrays(path, client="c", missing="median").load(0)
+
+
 def test_a_column_without_a_value_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.npz", x=[[1.0, np.nan], [2.0, np.nan]], y=[0, 1], c=[0, 1])
     with pytest.raises(DataError, match="has no value in the column 1 among the rows for training"):

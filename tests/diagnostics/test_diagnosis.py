@@ -149,7 +149,7 @@ def test_the_factor_that_makes_up_for_shorter_rounds_is_a_number(monkeypatch: py
     for algorithm, server_lr in ((None, 1.0), (halved, 0.5)):
         advice = fl.diagnose(experiment(*CASES["both"], algorithm=algorithm)).advice
         assert advice.expected["rounds_factor"] == pytest.approx(factor)
-        assert advice.remarks[0].endswith(
+        assert advice.remarks[1].endswith(
             f"takes {factor:.2g}× the rounds, or server.lr={factor * server_lr:.2g} as below."
         )
         assert advice.server_lr == pytest.approx(factor * server_lr, rel=0.05)

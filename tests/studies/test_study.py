@@ -57,6 +57,22 @@ class Watched:
         return {folder: event for folder, event in self.events if isinstance(event, Ended)}
 
 
+def test_the_index_is_complete_after_an_error_in_the_middle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause of a day follows the first write."""
+    monkeypatch.setattr("fairlead.experiments.workers._INDEX_EVERY", 1e9)
+
+    def watch(run: fl.PlannedRun, event: Event) -> None:
+        if run.folder == "lr-0.1/seed-2" and isinstance(event, Ended):
+            raise RuntimeError("the screen is gone")
+
+    with pytest.raises(RuntimeError, match="screen"):
+        fl.run_study(fl.StudyFolder(tmp_path), planned(0, 1, 2, 3), jobs=1, watch=watch)
+    outcomes = [run.outcome for run in fl.StudyFolder(tmp_path).runs()]
+    assert outcomes == ["finished", "finished", "finished", "waiting"]
+
+
 def test_runs_side_by_side_are_those_one_after_another(tmp_path: Path) -> None:
     """Two processes and this one: the same records for every run, every event in its order, the same failure."""
     runs, watched = [*planned(0, 1), *planned(0, lr=0.01)], Watched()

@@ -81,7 +81,7 @@ class TrimmedMean(_Robust):
     trim: Annotated[float, RealRange(above=0, below=0.5)] = 0.2
 
     references = ("yin2018byzantine",)
-    stops = ": it stops where the pulls cancel in every coordinate without the hardest ones up and down."
+    stops = ": it stops where, in every coordinate, the pulls cancel once the strongest on both sides are left out."
 
     def combined(self, rows: Tensor, shares: Tensor) -> tuple[Tensor, None]:
         return weighted_trimmed_mean(rows, shares, self.trim), None

@@ -52,8 +52,8 @@ class NpzArrays(PooledSource):
     `test_client` where it holds a test set too. Inputs of type uint8 are pixels; other whole numbers are
     token ids, unless `scale` makes real numbers of them (inputs·scale). `shape` is that of one input, where
     it is not the array's own: (1, 28, 28) for gray images without a channel axis. Targets are classes, of which
-    codes such as 1001 and 45000 are numbered in sorted order, or quantities with `regression`. Files that hold
-    pickled objects are refused.
+    codes such as 1001 and 45000 are numbered in sorted order, or quantities with `regression`. `missing` fills the
+    gaps of tables. Files that hold pickled objects are refused.
     """
 
     path: str

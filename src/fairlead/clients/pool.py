@@ -259,8 +259,13 @@ class Pool:
 
         A flag is added for each feature with a gap, in training or test set.
         """
-        if self.imputed is None or not self.inputs.is_floating_point() or self.inputs.ndim != 2:
+        if self.imputed is None or not self.inputs.is_floating_point():
             return replace(self, imputed=None)
+        if self.inputs.ndim != 2:
+            raise DataError(
+                f"missing={self.imputed!r} fills one row of features per example, and inputs of {self.name} have the "
+                f"shape {tuple(self.inputs.shape[1:])} each: leave `missing` out."
+            )
         known = self.inputs if rows is None else self.inputs[rows]
         parts = [part for part in (self.inputs, self.test_inputs) if part is not None]
         lacking = torch.stack([part.isnan().any(0) for part in parts]).any(0).nonzero().flatten().tolist()

@@ -208,14 +208,23 @@ def _advice(evidence: Evidence, situation: Situation, rule: Rule, advised: Predi
     cures = () if preset == "fedavg" else same_cure(situation, preset)
     alternatives = tuple(name for name in cures if fits_in(name, evidence))
     confidence, decision = _confidence(evidence, situation), _decision(evidence, situation, rule, expected)
+    server_lr, remarks = None, [f"Evidence: {rule.evidence}."]
     if decision == "keep":
         reason = _reason_to_keep(preset, because, evidence, expected)
-        return Advice(decision, preset, advised.arguments, None, reason, expected, confidence, alternatives)
-    server_lr = _server_lr(evidence, expected)
-    reason = _reason_to_change(preset, because, situation, evidence, expected)
-    remarks = (f"Evidence: {rule.evidence}.", *_remarks(evidence, preset, expected, server_lr))
+    else:
+        server_lr = _server_lr(evidence, expected)
+        reason = _reason_to_change(preset, because, situation, evidence, expected)
+        remarks += _remarks(evidence, preset, expected, server_lr)
     return Advice(
-        decision, preset, advised.arguments, server_lr, reason, expected, confidence, alternatives, remarks
+        decision,
+        preset,
+        advised.arguments,
+        server_lr,
+        reason,
+        expected,
+        confidence,
+        alternatives,
+        tuple(remarks),
     )
 
 

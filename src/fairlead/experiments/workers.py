@@ -32,7 +32,7 @@ from fairlead.worlds.device import shared_gpus
 _PAUSE = 0.2
 """Seconds between two reports of rounds: more are unreadable."""
 _INDEX_EVERY = 20
-"""A long index takes longer to write than a short run to train: pause so many times its duration."""
+"""Pause after a write for this many times its duration: writing a long index takes longer than a short run."""
 
 
 class Began(NamedTuple):
@@ -364,8 +364,8 @@ def run_study(
     def note(run: PlannedRun, event: Event) -> None:
         if isinstance(event, Ended):
             outcomes[run.folder] = unsettled[run.folder] = event.outcome
-            if monotonic() > due:
-                settle()
+        if unsettled and monotonic() > due:
+            settle()
         watch(run, event)
 
     ahead = []
@@ -386,5 +386,6 @@ def run_study(
                         break
                     executor.run(run.experiment, study.store(run), partial(note, run), stop)
     finally:
-        settle()
+        if unsettled:
+            settle()
     return outcomes

@@ -101,14 +101,14 @@ class Tuning(NamedTuple):
 
     @property
     def edges(self) -> list[str]:
-        """Chosen numbers that are the smallest or the largest tried, in words; not those that make no difference."""
+        """Chosen numbers that are the smallest or the largest tried, in words, unless all gave the same result."""
         found = []
         for best, name, value in ((each, *pair) for each in self.chosen for pair in each.values.items()):
-            beside = (each for each in self.settings if {**each.values, name: value} == best.values)
-            tried = (each.values[name] for each in beside if each is best or each.value != best.value)
-            numbers = [number for number in tried if not isinstance(number, str)]
+            beside = [each for each in self.settings if {**each.values, name: value} == best.values]
+            numbers = [tried for each in beside if not isinstance(tried := each.values[name], str)]
+            differ = len(numbers) > 1 and len({each.value for each in beside}) > 1
             for end, edge in (("smallest", min), ("largest", max)):
-                if len(set(numbers)) > 1 and value == edge(numbers):
+                if differ and value == edge(numbers):
                     found.append(f"{name}={value} is the {end} value tried")
         return found
 

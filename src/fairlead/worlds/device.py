@@ -115,6 +115,10 @@ class Arithmetic:
         `autotune` tries convolutions out for every new shape of a batch, which pays off where few shapes return
         often; it is off where `reproducible`.
         """
+        if device.type == "mps":
+            # Of float32 alone; torch before 2.5 has no autocast there, not even a disabled one.
+            yield
+            return
         with torch.autocast(
             device.type, torch.bfloat16, enabled=self.precision == "bfloat16", cache_enabled=False
         ):

@@ -358,7 +358,7 @@ class Path(ABC):
 def _precision_of_products(like: Tensor) -> str:
     """The type in which torch multiplies numbers of this tensor's type and device at the moment."""
     device, dtype = like.device.type, like.dtype
-    if torch.is_autocast_enabled(device):
+    if device != "mps" and torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
     elif device == "cuda" and dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32:
         return "tf32"
