@@ -171,6 +171,8 @@ def npz(folder: Path, rng: random.Random) -> Case:
             {"scale": 1e30},
             {"shape": (2,)},
             {"shape": (1, 2, 1)},
+            {"missing": "median"},
+            {"missing": "mode"},
         )
     )
     source = fl.NpzArrays(path, **client, **test, **more, **split_options(rng))

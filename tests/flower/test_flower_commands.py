@@ -144,9 +144,9 @@ def test_a_report_keeps_a_simulated_and_a_real_run_of_one_spec(project: Path, tm
     study = group_runs(read_runs([tmp_path / "a", tmp_path / "b"]))
     assert study.repeated == ()
     assert [method.label for method in study.methods] == ["run (clients=real)", "run (clients=simulated)"]
-    for name, links in (("a", "at nodes of Flower"), ("b", "links `PerfectLink()`")):
+    for name, links in (("a", "at nodes of Flower"), ("b", "links `PerfectLink`")):
         card = fl.export_model(tmp_path / name / "run", tmp_path / f"{name}.safetensors").card.read_text()
-        assert f"| Clients | 4, local work `EqualWork()`, {links} |" in card
+        assert f"| Clients | 4, local work `EqualWork`, {links} |" in card
 
 
 def test_an_app_for_real_clients_says_what_to_fill_in(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def choose_engine(
 
 def _refuse_uncompilable(name: EngineName, objective: Objective) -> None:
     """Raise if nothing would be compiled: only steps that graphs capture are."""
-    if objective.device.type != "cuda":
+    if objective.device.type in ("cpu", "mps"):
         raise ClashError(
             "SimulatedWorld.compile=True compiles steps that a CUDA device captures, and SimulatedWorld.device is "
             f"{objective.device.type!r}: leave `compile` out."
