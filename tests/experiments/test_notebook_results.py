@@ -12,6 +12,7 @@ import pytest
 
 import fairlead as fl
 from fairlead.charts.display import Displayed
+from fairlead.cli.progress import RoundProgress
 from fairlead.experiments.study import StudyFolder
 from fairlead.results.comparison import summarize_runs
 from fairlead.results.estimates import paired_difference
@@ -196,6 +197,30 @@ def test_every_result_is_a_data_frame(shown: dict[str, Displayed], kind: str, li
     frame = shown[kind].to_frame(library)  # type: ignore[arg-type]
     rows = {"ComparedMethods": 9, "Federation": 4, "ConsistencyReport": 5, "Experiment": 5}
     assert len(frame) == rows.get(kind, len(frame)) > 0
+
+
+def test_a_figure_is_an_image_in_notebooks_that_have_not_loaded_pyplot(
+    comparison: fl.ComparedMethods,
+) -> None:
+    """IPython asks an object for its image where no formatter is registered for its type."""
+    pytest.importorskip("matplotlib")
+    figure: Any = comparison.plot()
+    assert figure._repr_png_().startswith(b"\x89PNG\r\n")
+
+
+def test_notebooks_have_bars_that_are_drawn_once_more_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich draws into a widget there, which keeps the last drawing."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("fairlead.cli.progress.find_spec", lambda name: name == "ipywidgets")
+    progress, drawn = RoundProgress(), list[list[float]]()
+    monkeypatch.setattr(
+        "rich.live.Live.refresh", lambda live: drawn.append([task.completed for task in progress._bars.tasks])
+    )
+    with progress:
+        progress.begin("fedavg", total=2)
+        drawn.clear()
+        progress._bars.update(progress._task, completed=2)
+    assert drawn[-1] == [2]
 
 
 def test_the_frame_of_a_comparison_has_its_figures(comparison: fl.ComparedMethods) -> None:

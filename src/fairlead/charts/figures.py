@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +25,22 @@ _ASIDE = 0.1
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of so many inches."""
-    needs = "Figures need matplotlib: pip install 'matplotlib>=3.9,<4'."
-    made: Figure = optional_package("matplotlib.figure", needs).Figure(
-        figsize=(width, height), layout="constrained"
-    )
-    return made
+    return _figure_type()(figsize=(width, height), layout="constrained")
+
+
+@cache
+def _figure_type() -> type[Figure]:
+    """The figures of matplotlib, shown by notebooks that have not loaded pyplot, which alone would tell them how."""
+    optional_package("matplotlib.figure", "Figures need matplotlib: pip install 'matplotlib>=3.9,<4'.")
+    from matplotlib import figure
+
+    class Figure(figure.Figure):
+        def _repr_png_(self) -> bytes:
+            image = BytesIO()
+            self.savefig(image, format="png")
+            return image.getvalue()
+
+    return Figure
 
 
 def save_figure(figure: Figure, path: Path, **options: Any) -> Path:

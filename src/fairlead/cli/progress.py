@@ -1,6 +1,7 @@
-"""Live progress on a terminal, plain lines anywhere else."""
+"""Live progress on a terminal and in notebooks with ipywidgets, plain lines anywhere else."""
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 from time import monotonic
 from typing import Self
 
@@ -40,7 +41,7 @@ class _Shown:
             MofNCompleteColumn(),
             TimeRemainingColumn(compact=True, elapsed_when_finished=True),
             console=made,
-            disable=quiet or not made.is_terminal,
+            disable=quiet or not (made.is_terminal or (made.is_jupyter and find_spec("ipywidgets"))),
         )
 
     def __enter__(self) -> Self:
@@ -48,6 +49,8 @@ class _Shown:
         return self
 
     def __exit__(self, *error: object) -> None:
+        # Notebooks would keep the bars as they were a moment ago.
+        self._bars.refresh()
         self._bars.stop()
 
     def note(self, text: str) -> None:
