@@ -52,6 +52,9 @@ _DIGITS = 6
 """Digits of the figures in the JSON file."""
 
 
+_CELL_TERMS = ("learning_rates", "experiment", "metric", "figure", "baseline")
+
+
 class Benchmark(NamedTuple):
     """A benchmark after its last run."""
 
@@ -213,6 +216,7 @@ def _plan_facts(
                 "cell": cell.name,
                 "task": task,
                 "kind": kind,
+                **dict.fromkeys(_CELL_TERMS),
                 "learning_rates": cell.lr,
                 "experiment": cell.digest,
             }
@@ -225,12 +229,11 @@ def _plan_facts(
 def _terms(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts that must agree before two results are joined."""
     tuning = facts["tuning"]
-    per_cell = ("learning_rates", "experiment", "metric", "figure", "baseline")
     return {
         **{name: facts[name] for name in ("suite", "title", "seeds", "baseline")},
         **{f"tuning {name}": tuning[name] for name in ("seeds", "budget", "rungs", "keep", "rule")},
         **{f"settings of {name}": each for name, each in tuning["methods"].items()},
-        **{f"{name} of {cell['cell']}": cell.get(name) for cell in facts["cells"] for name in per_cell},
+        **{f"{name} of {cell['cell']}": cell[name] for cell in facts["cells"] for name in _CELL_TERMS},
     }
 
 
@@ -248,8 +251,9 @@ def _form(facts: Any) -> dict[str, Any]:
     try:
         _terms(facts)
         for cell in facts["cells"]:
-            _joined(cell, cell)
-            _over_cells([cell])
+            first = [{**row, "by_seed": {}} for row in cell["methods"] if row["method"] == cell["baseline"]]
+            for new in (cell, {**cell, "methods": first}):
+                _over_cells([_joined(cell, new)])
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"it is not a benchmark.json of this version ({error})") from error
     if not facts["cells"]:
@@ -294,7 +298,7 @@ def _joined(kept: Mapping[str, Any], new: Mapping[str, Any]) -> Mapping[str, Any
     }
     higher, first = not new["metric"]["smaller_is_better"], rows[new["baseline"]]
     comparable = all(row["standing"] != "not comparable" for row in rows.values())
-    sound = {name: scores[name] for name, row in rows.items() if comparable and not row["lost"]}
+    sound = {name: each for name, each in scores.items() if comparable and each and not rows[name]["lost"]}
     ranks, leaders = ranks_of(scores, higher=higher), best_of(sound, higher=higher)
     for name, row in rows.items():
         rows[name] = {**row, "rank": estimate_facts(ranks.get(name)), "leads": name in leaders}
@@ -320,7 +324,13 @@ def _over_cells(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     tuned = {cell["cell"]: {each["method"] for each in cell["tuning"]} for cell in cells}
     everybody = set().union(*tuned.values())
     found = {
-        cell["cell"]: {row["method"]: _placing(row, len(cell["methods"])) for row in cell["methods"]}
+        cell["cell"]: {
+            row["method"]: InSetting(
+                row["rank"]["mean"] if row["rank"] else len(cell["methods"]),
+                *(row[name] for name in InSetting._fields[1:]),
+            )
+            for row in cell["methods"]
+        }
         for cell in cells
         if tuned[cell["cell"]] == everybody
     }
@@ -328,11 +338,6 @@ def _over_cells(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         {**each._asdict(), "rank": estimate_facts(each.rank) if found else None}
         for each in placed(found, sorted(everybody))
     ]
-
-
-def _placing(row: Mapping[str, Any], last: int) -> InSetting:
-    rank = float(last) if row["rank"] is None else row["rank"]["mean"]
-    return InSetting(rank, *(row[name] for name in InSetting._fields[1:]))
 
 
 def _cell_facts(summary: Summary) -> dict[str, Any]:
