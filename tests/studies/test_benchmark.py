@@ -287,15 +287,16 @@ def test_kept_methods_are_judged_against_the_baseline_of_this_run(folder: Path, 
     kept.write_text(json.dumps(whole))
     call(folder, "--quiet", "--cells", "*/links", "--methods", "fedavg", "--kept", str(kept))
     cell = next(each for each in facts(folder)["cells"] if each["cell"] == "digits/links")
-    assert [row["by_seed"] for row in cell["methods"]] == [own, momentum["by_seed"]]
-    row = cell["methods"][1]
+    first, row = cell["methods"]
+    assert (first["by_seed"], first["standing"]) == (own, "baseline")
+    assert row["by_seed"] == pytest.approx(momentum["by_seed"])
     # By hand: s = 0.01/√2, and Student's t with one degree of freedom is 12.706.
     assert row["difference"]["mean"] == pytest.approx(-0.205, rel=1e-4)
     assert row["difference"]["half_width"] == pytest.approx(12.706 * 0.005, rel=1e-3)
     verdict = [row[key] for key in ("standing", "better", "worse", "behind", "leads")]
     assert verdict == ["worse", False, True, True, False]
     assert [each["rank"]["mean"] for each in cell["methods"]] == [1, 2]
-    assert cell["methods"][0]["leads"]
+    assert first["leads"]
     assert cell["targets"] != [0.01]
     assert set(row["to_target"].values()) == {None}
     call(folder, "--quiet")
@@ -305,9 +306,12 @@ def test_a_cell_without_any_value_has_no_ranks(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "tiny.toml").write_text(SUITE)
     run = runner.run_experiment
 
+    def fail(_: Any) -> None:
+        raise FieldError("It fails before its first evaluation.")
+
     def failing(experiment: Any, *arguments: Any, **options: Any) -> Any:
         if experiment.seed < 10000:
-            raise FieldError("No result today.")
+            options["on_round"] = fail
         return run(experiment, *arguments, **options)
 
     monkeypatch.setattr(workers, "run_experiment", failing)
@@ -390,7 +394,7 @@ def test_a_kept_file_of_another_form_is_refused_by_name(
     change(found)
     bad = tmp_path / "bad.json"
     bad.write_text(json.dumps(found))
-    output = call(folder, "--kept", str(bad), exit_code=1).output.replace("\n", " ")
+    output = call(folder, "--kept", str(bad), exit_code=2).output.replace("\n", " ")
     assert f"fairlead: {bad} is damaged: it " in output
 
 
@@ -398,7 +402,7 @@ def test_a_kept_file_of_another_form_is_refused_by_name(
 def test_a_kept_file_that_is_no_table_is_refused_by_name(text: str, folder: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text(text)
-    assert f"{bad} is damaged" in call(folder, "--kept", str(bad), exit_code=1).output.replace("\n", " ")
+    assert f"{bad} is damaged" in call(folder, "--kept", str(bad), exit_code=2).output.replace("\n", " ")
 
 
 def test_a_method_may_not_try_more_than_the_others(folder: Path) -> None:

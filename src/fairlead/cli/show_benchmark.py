@@ -252,9 +252,9 @@ def _form(facts: Any) -> dict[str, Any]:
         _terms(facts)
         for cell in facts["cells"]:
             first = [{**row, "by_seed": {}} for row in cell["methods"] if row["method"] == cell["baseline"]]
-            for new in (cell, {**cell, "methods": first}):
-                _over_cells([_joined(cell, new)])
-    except (AttributeError, KeyError, TypeError) as error:
+            for each in (cell, _joined(cell, cell), _joined(cell, {**cell, "methods": first})):
+                _over_cells([each])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"it is not a benchmark.json of this version ({error})") from error
     if not facts["cells"]:
         raise ValueError("it has no cells")
@@ -315,6 +315,8 @@ def _joined(kept: Mapping[str, Any], new: Mapping[str, Any]) -> Mapping[str, Any
                 "objective_difference": None,
                 "to_target": row["to_target"] if same else dict.fromkeys(row["to_target"]),
             }
+    if len(rows) > 1:
+        rows[new["baseline"]]["standing"] = "baseline"
     tuning = {each["method"]: each for cell in (kept, new) for each in cell["tuning"]}
     return {**new, "methods": list(rows.values()), "tuning": list(tuning.values())}
 
