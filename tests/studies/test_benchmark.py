@@ -302,7 +302,9 @@ def test_kept_methods_are_judged_against_the_baseline_of_this_run(folder: Path, 
     call(folder, "--quiet")
 
 
-def test_a_cell_without_any_value_has_no_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_without_any_value_has_no_ranks(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "tiny.toml").write_text(SUITE)
     run = runner.run_experiment
 
@@ -310,17 +312,26 @@ def test_a_cell_without_any_value_has_no_ranks(tmp_path: Path, monkeypatch: pyte
         raise FieldError("It fails before its first evaluation.")
 
     def failing(experiment: Any, *arguments: Any, **options: Any) -> Any:
-        if experiment.seed < 10000:
+        if experiment.seed < 10000 and isinstance(experiment.link, fl.TwoGroupLink):
             options["on_round"] = fail
         return run(experiment, *arguments, **options)
 
     monkeypatch.setattr(workers, "run_experiment", failing)
-    words = ("--cells", "*/links", "--methods", "momentum,fedprox:mu=0.1")
-    call(tmp_path, *words, exit_code=1)
-    (cell,) = facts(tmp_path)["cells"]
-    verdicts = [(row["rank"], row["leads"], row["lost"], row["by_seed"]) for row in cell["methods"]]
+    for part in ("data", "links/tuning"):
+        shutil.copytree(folder / "runs" / "digits" / part, tmp_path / "runs" / "digits" / part)
+    call(tmp_path, exit_code=1)
+    data, links = facts(tmp_path)["cells"]
+    assert [row["leads"] for row in data["methods"]].count(True) > 0
+    verdicts = [(row["rank"], row["leads"], row["lost"], row["by_seed"]) for row in links["methods"]]
     assert verdicts == [(None, False, True, {})] * 2
-    assert [row["rank"]["mean"] for row in facts(tmp_path)["summary"]] == [2, 2]
+    ranks = {row["method"]: row["rank"]["mean"] for row in data["methods"]}
+    for row in facts(tmp_path)["summary"]:
+        assert row["rank"]["mean"] == pytest.approx((ranks[row["label"]] + 2) / 2)
+    # Nor has it when it is joined with itself.
+    kept = tmp_path / "kept.json"
+    shutil.copy(tmp_path / "runs" / "benchmark.json", kept)
+    call(tmp_path, "--quiet", "--kept", str(kept), exit_code=1)
+    assert facts(tmp_path)["cells"] == json.loads(kept.read_text())["cells"]
 
 
 @pytest.mark.parametrize(
