@@ -32,13 +32,18 @@ def method(cell: str, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", FACTS)
-def test_they_are_of_the_suite_of_the_package(name: str) -> None:
+def test_they_are_of_the_suite_of_the_package(name: str, tmp_path: Path) -> None:
     suite, facts = suite_named(name), FACTS[name]
     assert facts["seeds"] == suite.result_seeds
     assert facts["tuning"]["rule"] == suite.rule
     entrants = {each.name: {"is": each.text, "tried": list(each.tune)} for each in suite.entrants(None)}
     assert facts["tuning"]["methods"] == entrants
+    assert facts["tuning"]["seeds"] == suite.tune_seeds
+    for source in (each for task in suite.tasks.values() for each in task.sources):
+        (tmp_path / source["path"]).mkdir(parents=True, exist_ok=True)
+    digests = {cell.name: cell.digest for cell in suite.cells(data=tmp_path)[0]}
     for cell in facts["cells"]:
+        assert cell["experiment"] == digests[cell["cell"]]
         task = suite.tasks[cell["task"]]
         assert cell["kind"] in (task.kinds or suite.kinds)
         assert cell["learning_rates"] == task.lr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -265,22 +266,154 @@ def test_kept_results_join_cells_and_methods_of_other_runs(folder: Path, tmp_pat
     assert set(found["tuning"]["methods"]) == {"fedavg", "momentum", "fedprox:mu=0.1"}
     assert {row["label"]: row["rank"]["count"] for row in found["summary"]} == dict.fromkeys(scores, 1)
     assert found["cells"][0] == whole["cells"][0]
+    # Of one cell with momentum and one with FedProx, none has all methods.
+    kept.write_text(json.dumps({**whole, "cells": whole["cells"][:1]}))
+    output = call(machine, *words).output
+    assert "No cell has all methods, so there are no mean ranks and no counts." in output
+    assert "Counts are out of" not in output
+    assert all(row["rank"] is None for row in facts(machine)["summary"])
 
 
-def test_kept_results_of_other_suites_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_kept_methods_are_judged_against_the_baseline_of_this_run(folder: Path, tmp_path: Path) -> None:
+    whole = facts(folder)
+    cell = next(each for each in whole["cells"] if each["cell"] == "digits/links")
+    first, momentum = cell["methods"]
+    own = dict(first["by_seed"])
+    first["by_seed"] = {"0": 0.1, "1": 0.1}
+    momentum |= {"by_seed": {"0": own["0"] - 0.2, "1": own["1"] - 0.21}, "standing": "better"}
+    momentum |= {"better": True, "worse": False, "behind": False, "lost": False}
+    cell["targets"] = [0.01]
+    kept = tmp_path / "kept.json"
+    kept.write_text(json.dumps(whole))
+    call(folder, "--quiet", "--cells", "*/links", "--methods", "fedavg", "--kept", str(kept))
+    cell = next(each for each in facts(folder)["cells"] if each["cell"] == "digits/links")
+    first, row = cell["methods"]
+    assert (first["by_seed"], first["standing"]) == (own, "baseline")
+    assert row["by_seed"] == pytest.approx(momentum["by_seed"])
+    # By hand: s = 0.01/√2, and Student's t with one degree of freedom is 12.706.
+    assert row["difference"]["mean"] == pytest.approx(-0.205, rel=1e-4)
+    assert row["difference"]["half_width"] == pytest.approx(12.706 * 0.005, rel=1e-3)
+    verdict = [row[key] for key in ("standing", "better", "worse", "behind", "leads")]
+    assert verdict == ["worse", False, True, True, False]
+    assert [each["rank"]["mean"] for each in cell["methods"]] == [1, 2]
+    assert first["leads"]
+    assert cell["targets"] != [0.01]
+    assert set(row["to_target"].values()) == {None}
+    call(folder, "--quiet")
+
+
+def test_a_cell_without_any_value_has_no_ranks(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tiny.toml").write_text(SUITE)
+    run = runner.run_experiment
+
+    def fail(_: Any) -> None:
+        raise FieldError("It fails before its first evaluation.")
+
+    def failing(experiment: Any, *arguments: Any, **options: Any) -> Any:
+        if experiment.seed < 10000 and isinstance(experiment.link, fl.TwoGroupLink):
+            options["on_round"] = fail
+        return run(experiment, *arguments, **options)
+
+    monkeypatch.setattr(workers, "run_experiment", failing)
+    for part in ("data", "links/tuning"):
+        shutil.copytree(folder / "runs" / "digits" / part, tmp_path / "runs" / "digits" / part)
+    call(tmp_path, exit_code=1)
+    data, links = facts(tmp_path)["cells"]
+    assert [row["leads"] for row in data["methods"]].count(True) > 0
+    verdicts = [(row["rank"], row["leads"], row["lost"], row["by_seed"]) for row in links["methods"]]
+    assert verdicts == [(None, False, True, {})] * 2
+    ranks = {row["method"]: row["rank"]["mean"] for row in data["methods"]}
+    for row in facts(tmp_path)["summary"]:
+        assert row["rank"]["mean"] == pytest.approx((ranks[row["label"]] + 2) / 2)
+    # Nor has it when it is joined with itself.
+    kept = tmp_path / "kept.json"
+    shutil.copy(tmp_path / "runs" / "benchmark.json", kept)
+    call(tmp_path, "--quiet", "--kept", str(kept), exit_code=1)
+    assert facts(tmp_path)["cells"] == json.loads(kept.read_text())["cells"]
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "sentence"),
+    [
+        ('seeds = "0..1"', 'seeds = "0..2"', "has other seeds: [0, 1] instead of [0, 1, 2]."),
+        ("tune_seeds = 1", "tune_seeds = 2", "has other tuning seeds: 1 instead of 2."),
+        ("rungs = [2, 4]", "rungs = [2, 6]", "has other tuning rungs: [2, 4] instead of [2, 6]."),
+        ("steps = 3", "steps = 4", "has other experiment of digits/data:"),
+        ("[0.3, 0.3]", "[0.3, 0.4]", "has other experiment of digits/links:"),
+        (
+            '"0.03,0.1,0.3"',
+            '"0.1,0.3"',
+            "has other learning_rates of digits/data: 0.03,0.1,0.3 instead of 0.1,0.3.",
+        ),
+        ('{ tune = ["server.lr=1,2"] }', '{ tune = ["server.lr=1,3"] }', "has other settings of fedavg:"),
+    ],
+)
+def test_kept_results_of_other_terms_are_refused(
+    line: str, instead: str, sentence: str, folder: Path, tmp_path: Path
+) -> None:
+    assert line in SUITE
+    (tmp_path / "tiny.toml").write_text(SUITE.replace(line, instead))
     kept = folder / "runs" / "benchmark.json"
-    (tmp_path / "tiny.toml").write_text(SUITE.replace('seeds = "0..1"', 'seeds = "0..2"'))
     output = call(tmp_path, "--kept", str(kept), exit_code=2).output.replace("\n", " ")
-    assert "--kept must be of the same suite: its seeds is [0, 1, 2], but that of" in output
-    output = call(folder, "--methods", "momentum", "--kept", str(kept), exit_code=2).output
-    assert "--methods must begin with the baseline of" in output
+    assert f"--kept {kept} {sentence}" in output
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_kept_result_of_another_baseline_is_refused(folder: Path) -> None:
+    kept = str(folder / "runs" / "benchmark.json")
+    output = call(folder, "--methods", "momentum", "--kept", kept, exit_code=2).output.replace("\n", " ")
+    assert "has other baseline: fedavg instead of momentum." in output
+
+
+def without(*path: str | int) -> Callable[[Any], None]:
+    def drop(found: Any) -> None:
+        for key in path[:-1]:
+            found = found[key]
+        del found[path[-1]]
+
+    return drop
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: found.clear(),
+        lambda found: found.update(tuning=[1]),
+        lambda found: found.update(cells=[]),
+        lambda found: found.update(cells=[{}]),
+        lambda found: found.update(cells=["digits/data"]),
+        lambda found: found["cells"][0]["methods"][1]["by_seed"].update({"0": "high"}),
+        without("baseline"),
+        without("tuning", "seeds"),
+        without("cells", 0, "experiment"),
+        without("cells", 0, "metric"),
+        without("cells", 0, "share"),
+        without("cells", 0, "methods", 0),
+        *(
+            without("cells", 0, "methods", 1, key)
+            for key in ("by_seed", "leads", "lost", "standing", "to_target")
+        ),
+        without("cells", 0, "tuning", 0, "method"),
+    ],
+)
+def test_a_kept_file_of_another_form_is_refused_by_name(
+    change: Callable[[Any], None], folder: Path, tmp_path: Path
+) -> None:
+    found = facts(folder)
+    change(found)
     bad = tmp_path / "bad.json"
-    for text, sentence in (("{}", "must be a benchmark.json"), ("{", "is damaged"), ("[1]", "is damaged")):
-        bad.write_text(text)
-        words = ["benchmark", "--suite", str(folder / "tiny.toml"), "--kept", str(bad)]
-        result = CliRunner().invoke(app, words)
-        assert result.exit_code
-        assert sentence in result.output.replace("\n", " ")
+    bad.write_text(json.dumps(found))
+    output = call(folder, "--kept", str(bad), exit_code=2).output.replace("\n", " ")
+    assert f"fairlead: {bad} is damaged: it " in output
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "3"])
+def test_a_kept_file_that_is_no_table_is_refused_by_name(text: str, folder: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text(text)
+    assert f"{bad} is damaged" in call(folder, "--kept", str(bad), exit_code=2).output.replace("\n", " ")
 
 
 def test_a_method_may_not_try_more_than_the_others(folder: Path) -> None:

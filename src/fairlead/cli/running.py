@@ -190,7 +190,7 @@ def benchmark(
             Default: those of the suite.
         tune: Values to try for methods that the suite does not have, beside its learning rates, such as mu=0.1,1.
         data: Folder with your data sets, for --suite full.
-        kept: A benchmark.json of the same suite, whose other cells and methods enter this one.
+        kept: A benchmark.json of the same suite, to add to this result. Repeatable.
         output: Folder of runs, page and JSON. Default: runs/benchmark-SUITE.
         list_cells: List the cells, methods and grids, and run nothing.
         spec: Print a cell as a spec, such as digits-mlp/work, and run nothing.

@@ -39,15 +39,20 @@ from fairlead.results.comparison import (
     in_setting,
     placed,
     ranks_of,
+    standing_by,
     summarize,
+    verdicts,
 )
-from fairlead.results.estimates import show_estimate
+from fairlead.results.estimates import paired_difference, show_estimate
 from fairlead.results.figures import MethodFigures, RunFigures
 from fairlead.results.runs import read_run
 from fairlead.text import counted, listed
 
 _DIGITS = 6
 """Digits of the figures in the JSON file."""
+
+
+_CELL_TERMS = ("learning_rates", "experiment", "metric", "figure", "baseline")
 
 
 class Benchmark(NamedTuple):
@@ -103,11 +108,16 @@ def run_benchmark(
 ) -> Benchmark:
     """Tune every method in every cell, run the chosen settings, and write the page and the JSON file.
 
-    The latter also gets the cells and methods of `kept` files of this form.
+    The JSON file also includes the cells and methods of the files in `kept`.
     """
     if not cells:
         raise FieldError(f"There is nothing to run. {' '.join(absent)}")
-    others = [_kept(file, suite, entrants) for file in kept]
+    plan = _plan_facts(suite, cells, absent, entrants)
+    others: dict[Path, dict[str, Any]] = {}
+    for file in kept:
+        others[file] = read_facts(file, _form)
+        for each in (plan, *others.values()):
+            _refuse_another(file, others[file], each)
     budget, rungs = suite.budget, suite.rungs
     settings = {cell.name: settings_of(cell, entrants, budget) for cell in cells}
     ahead = trials = [run for cell in cells for run in planned_trials(cell, settings[cell.name], suite)]
@@ -153,7 +163,7 @@ def run_benchmark(
     for summary in summaries:
         lost = [tuning.method for tuning in summary.tunings if not tuning.chosen]
         outcomes |= {f"{summary.setting}/{name}": "failed" for name in lost}
-    facts = _facts(suite, cells, absent, entrants, summaries, others)
+    facts = _facts(plan, summaries, others)
     text = json.dumps(_short(strict(facts)), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     write_durably(study.path / "benchmark.json", f"{text}\n".encode())
     notes = [suite.title + ".", *_rules(suite), *absent]
@@ -182,106 +192,160 @@ def _summaries(
     return summarize([read_run(each) for each in runs_of_study(study, planned)], baseline=baseline)
 
 
-def _rules_facts(suite: Suite) -> dict[str, Any]:
-    """What two results of a suite must have in common."""
-    tuning = {
-        "budget": suite.budget,
-        "rungs": list(suite.rungs),
-        "keep": f"1 of {suite.keep}",
-        "rule": suite.rule,
+def _plan_facts(
+    suite: Suite, cells: Sequence[BenchmarkCell], absent: Sequence[str], entrants: Sequence[Entrant]
+) -> dict[str, Any]:
+    """The facts for programs that are known before the first run."""
+    return {
+        "suite": suite.name,
+        "title": suite.title,
+        "seeds": suite.result_seeds,
+        "baseline": entrants[0].name,
+        "fairlead": __version__,
+        "tuning": {
+            "seeds": suite.tune_seeds,
+            "budget": suite.budget,
+            "rungs": list(suite.rungs),
+            "keep": f"1 of {suite.keep}",
+            "rule": suite.rule,
+            "methods": {each.name: {"is": each.text, "tried": list(each.tune)} for each in entrants},
+        },
+        "left_out": list(absent),
+        "cells": [
+            {
+                "cell": cell.name,
+                "task": task,
+                "kind": kind,
+                **dict.fromkeys(_CELL_TERMS),
+                "learning_rates": cell.lr,
+                "experiment": cell.digest,
+            }
+            for cell in cells
+            for task, kind in [cell.name.split("/")]
+        ],
     }
-    return {"suite": suite.name, "title": suite.title, "seeds": suite.result_seeds, "tuning": tuning}
 
 
-def _kept(file: Path, suite: Suite, entrants: Sequence[Entrant]) -> dict[str, Any]:
-    """The result in a file, refused unless it is of the same suite and baseline."""
-    found = read_facts(file, dict)
-    if not found.keys() >= {"tuning", "cells"}:
-        raise FieldError(f"--kept must be a benchmark.json, got {file}.")
-    for name, value in _rules_facts(suite).items():
-        other = {key: found[name].get(key) for key in value} if name == "tuning" else found.get(name)
-        if other != value:
-            raise FieldError(
-                f"--kept must be of the same suite: its {name} is {value}, but that of {file} is {other}."
-            )
-    baselines = {cell["baseline"] for cell in found["cells"]}
-    if baselines != {entrants[0].name}:
-        raise FieldError(f"--methods must begin with the baseline of {file}, {listed(sorted(baselines))}.")
-    return found
+def _terms(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts that must agree before two results are joined."""
+    tuning = facts["tuning"]
+    return {
+        **{name: facts[name] for name in ("suite", "title", "seeds", "baseline")},
+        **{f"tuning {name}": tuning[name] for name in ("seeds", "budget", "rungs", "keep", "rule")},
+        **{f"settings of {name}": each for name, each in tuning["methods"].items()},
+        **{f"{name} of {cell['cell']}": cell[name] for cell in facts["cells"] for name in _CELL_TERMS},
+    }
+
+
+def _refuse_another(file: Path, kept: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Refuse a kept result that differs in a term that both have."""
+    terms = _terms(kept)
+    for name, value in _terms(own).items():
+        other = terms.get(name)
+        if None not in (value, other) and other != value:
+            raise FieldError(f"--kept {file} has other {name}: {other} instead of {value}.")
+
+
+def _form(facts: Any) -> dict[str, Any]:
+    """A kept result, refused unless everything that is read of it later can be read."""
+    try:
+        _terms(facts)
+        for cell in facts["cells"]:
+            first = [{**row, "by_seed": {}} for row in cell["methods"] if row["method"] == cell["baseline"]]
+            for each in (cell, _joined(cell, cell), _joined(cell, {**cell, "methods": first})):
+                _over_cells([each])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"it is not a benchmark.json of this version ({error})") from error
+    if not facts["cells"]:
+        raise ValueError("it has no cells")
+    return dict(facts)
 
 
 def _facts(
-    suite: Suite,
-    cells: Sequence[BenchmarkCell],
-    absent: Sequence[str],
-    entrants: Sequence[Entrant],
-    summaries: Sequence[Summary],
-    kept: Sequence[Mapping[str, Any]],
+    plan: Mapping[str, Any], summaries: Sequence[Summary], kept: Mapping[Path, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """All figures for programs; those of methods are as in every other command."""
-    names = {cell.name: cell for cell in cells}
+    pairs = zip(plan["cells"], summaries, strict=True)
+    own = [_short(strict({**cell, **_cell_facts(summary)})) for cell, summary in pairs]
+    methods: dict[str, Any] = {}
     found: dict[str, Any] = {}
-    own = [_short(strict(_cell_facts(names[summary.setting], summary))) for summary in summaries]
-    for cell in [*(cell for each in kept for cell in each["cells"]), *own]:
-        found[cell["cell"]] = _joined(found.get(cell["cell"], cell), cell)
-    methods = {name: value for each in kept for name, value in each["tuning"]["methods"].items()} | {
-        each.name: {"is": each.text, "tried": list(each.tune)} for each in entrants
-    }
-    rules = _rules_facts(suite)
+    for file, each in kept.items():
+        _refuse_another(file, each, {**plan, "cells": own})
+        methods |= each["tuning"]["methods"]
+    for cell in [*(cell for each in kept.values() for cell in each["cells"]), *own]:
+        name = cell["cell"]
+        found[name] = _joined(found[name], cell) if name in found else cell
     return {
-        **rules,
-        "fairlead": __version__,
-        "tuning": {**rules["tuning"], "methods": methods},
-        "left_out": list(absent),
+        **plan,
+        "tuning": {**plan["tuning"], "methods": methods | plan["tuning"]["methods"]},
         "summary": _over_cells(list(found.values())),
         "cells": list(found.values()),
     }
 
 
-def _joined(kept: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """A cell with the methods of both results, the new ones where both have one, ranked by the values of the seeds."""
-    both = {
-        part: list({each["method"]: each for one in (kept, new) for each in one[part]}.values())
-        for part in ("methods", "tuning")
-    }
+def _joined(kept: Mapping[str, Any], new: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A cell with the methods of both results, the new ones where both have one, ranked by the values of the seeds.
+
+    The others of the kept result are judged anew if the baseline has other values in the new one.
+    """
+    old, own = ({row["method"]: row for row in cell["methods"]} for cell in (kept, new))
+    if not old or not own:
+        return new if own else kept
+    rows = old | own
     scores = {
-        row["method"]: {int(seed): value for seed, value in row["by_seed"].items() if value is not None}
-        for row in both["methods"]
+        name: {int(seed): float(value) for seed, value in row["by_seed"].items() if value is not None}
+        for name, row in rows.items()
     }
-    sound = {row["method"]: scores[row["method"]] for row in both["methods"] if not row["lost"]}
-    higher = not new["metric"]["smaller_is_better"]
+    higher, first = not new["metric"]["smaller_is_better"], rows[new["baseline"]]
+    comparable = all(row["standing"] != "not comparable" for row in rows.values())
+    sound = {name: each for name, each in scores.items() if comparable and each and not rows[name]["lost"]}
     ranks, leaders = ranks_of(scores, higher=higher), best_of(sound, higher=higher)
-    for row in both["methods"]:
-        row |= {"rank": estimate_facts(ranks[row["method"]]), "leads": row["method"] in leaders}
-    return {**new, **both}
+    for name, row in rows.items():
+        rows[name] = {**row, "rank": estimate_facts(ranks.get(name)), "leads": name in leaders}
+        if name not in own and old[kept["baseline"]]["by_seed"] != first["by_seed"]:
+            difference = paired_difference(scores[name], scores[first["method"]])
+            standing = row["standing"]
+            if not row["lost"] and comparable:
+                standing = standing_by(difference, higher=higher, complete=not first["lost"])
+            same = kept["targets"] == new["targets"]
+            rows[name] |= {
+                **verdicts(standing, difference, share=new["share"]),
+                "standing": standing,
+                "difference": estimate_facts(difference, judged=True),
+                "objective_difference": None,
+                "to_target": row["to_target"] if same else dict.fromkeys(row["to_target"]),
+            }
+    if len(rows) > 1:
+        rows[new["baseline"]]["standing"] = "baseline"
+    tuning = {each["method"]: each for cell in (kept, new) for each in cell["tuning"]}
+    return {**new, "methods": list(rows.values()), "tuning": list(tuning.values())}
 
 
 def _over_cells(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Every method over the cells in which all of them were tuned."""
     tuned = {cell["cell"]: {each["method"] for each in cell["tuning"]} for cell in cells}
     everybody = set().union(*tuned.values())
-    found: dict[str, dict[str, InSetting]] = {
+    found = {
         cell["cell"]: {
-            row["method"]: InSetting(row["rank"]["mean"], *(row[name] for name in InSetting._fields[1:]))
+            row["method"]: InSetting(
+                row["rank"]["mean"] if row["rank"] else len(cell["methods"]),
+                *(row[name] for name in InSetting._fields[1:]),
+            )
             for row in cell["methods"]
         }
         for cell in cells
         if tuned[cell["cell"]] == everybody
     }
     return [
-        {**each._asdict(), "rank": estimate_facts(each.rank)} for each in placed(found, sorted(everybody))
+        {**each._asdict(), "rank": estimate_facts(each.rank) if found else None}
+        for each in placed(found, sorted(everybody))
     ]
 
 
-def _cell_facts(cell: BenchmarkCell, summary: Summary) -> dict[str, Any]:
-    facts = comparison_facts(summary)
-    task, kind = cell.name.split("/")
+def _cell_facts(summary: Summary) -> dict[str, Any]:
     return {
-        "cell": cell.name,
-        "task": task,
-        "kind": kind,
-        "learning_rates": cell.lr,
-        **{key: value for key, value in facts.items() if key != "tuning"},
+        **comparison_facts(summary),
+        "share": summary.measure.kind == "share",
         "targets": list(summary.targets),
         "methods": [_method_facts(summary, method) for method in summary.methods],
         "tuning": [
@@ -315,6 +379,7 @@ def _method_facts(summary: Summary, method: MethodFigures) -> dict[str, Any]:
     return {
         "method": method.label,
         **in_setting(summary, method)._asdict(),
+        "rank": estimate_facts(summary.ranks.get(method.label)),
         **facts,
         "worst_tenth": clients.get("worst_tenth"),
         "to_target": costs,
@@ -342,22 +407,23 @@ def say_benchmark(ended: Benchmark, folder: Path) -> None:
         "behind": "clearly\nworse",
     }
     columns = ["method", "mean\nrank", *counts.values(), "lost"]
-    rows = [
-        [
-            row["label"],
-            " ".join(show_estimate(row["rank"]["mean"], row["rank"]["half_width"], "number")),
-            *(str(len(row[key])) for key in (*counts, "lost")),
-        ]
-        for row in ended.facts["summary"]
-    ]
+    rows = []
+    for row in ended.facts["summary"]:
+        found, figures = row["rank"], ["–"] * len(columns[1:])
+        if found is not None:
+            figures = [" ".join(show_estimate(found["mean"], found["half_width"], "number"))]
+            figures += [str(len(row[key])) for key in (*counts, "lost")]
+        rows.append([row["label"], *figures])
     say()
     print_table(columns, rows, numbers=columns[1:])
-    cells, number = ended.facts["cells"], ended.facts["summary"][0]["rank"]["count"]
-    say(
-        f"Counts are out of {counted(number, 'cell')}. Better and worse are than {cells[0]['baseline']} beyond noise; "
-        "clearly worse is by more than a point."
-    )
-    for cell in cells:
+    if found is None:
+        say("No cell has all methods, so there are no mean ranks and no counts.")
+    else:
+        say(
+            f"Counts are out of {counted(found['count'], 'cell')}. Better and worse are than "
+            f"{ended.facts['baseline']} beyond noise; clearly worse is by more than a point."
+        )
+    for cell in ended.facts["cells"]:
         leaders = sorted(
             (row for row in cell["methods"] if row["leads"]), key=lambda row: row["rank"]["mean"]
         )

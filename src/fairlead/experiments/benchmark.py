@@ -4,10 +4,12 @@ A suite is a TOML file. Each of its cells is a task with a kind of heterogeneity
 `spec` of the suite, of the task and of the kind, merged in this order.
 """
 
+import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -44,6 +46,8 @@ class BenchmarkCell(NamedTuple):
     experiment: Experiment
     lr: str
     """The learning rates of the clients to try, in the format of a grid."""
+    digest: str
+    """Of its tables in the suite: the same on every machine, wherever the data are."""
 
 
 class Entrant(NamedTuple):
@@ -156,6 +160,7 @@ class Suite(Component):
     def _cell(self, task: str, kind: str, data: Path | None, overrides: Sequence[str]) -> BenchmarkCell:
         own = self.tasks[task]
         spec = merged_tables(merged_tables(self.spec, own.spec), self.kinds[kind].spec)
+        digest = sha256(json.dumps([spec, own.sources, own.half], sort_keys=True).encode()).hexdigest()[:16]
         source = _found(own, data)
         if source is not None:
             # A kind may deal the data anew.
@@ -170,7 +175,7 @@ class Suite(Component):
         table = {**spec, "rounds": self.rungs[-1]}
         name = f"{task}/{kind}"
         experiment = from_toml(Experiment, tomli_w.dumps(table), overrides, source=f"cell {name}")
-        return BenchmarkCell(name, experiment, own.lr)
+        return BenchmarkCell(name, experiment, own.lr, digest)
 
     def entrants(self, methods: str | None, tune: Sequence[str] = ()) -> list[Entrant]:
         """The methods of the suite, or those of a list; `tune` is tried with those that the suite does not have."""

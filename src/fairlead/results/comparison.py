@@ -287,13 +287,18 @@ class Summary:
             return "diverged"
         if method.unmeasured or baseline.unmeasured:
             return "not measured"
-        if difference is None:
-            return "no common seed"
-        if difference.is_zero and method.both_complete:
-            return "equal"
-        if difference.half_width is None:
-            return "noise unknown"
-        return (method.judged or "unclear") if method.both_complete else "unfinished"
+        return standing_by(difference, higher=self.measure.higher, complete=method.both_complete)
+
+
+def standing_by(difference: Estimate | None, *, higher: bool, complete: bool) -> Standing:
+    """How a measured method compares with the baseline; `complete` if no run of either is missing."""
+    if difference is None:
+        return "no common seed"
+    if difference.is_zero and complete:
+        return "equal"
+    if difference.half_width is None:
+        return "noise unknown"
+    return (difference.judged(higher=higher) or "unclear") if complete else "unfinished"
 
 
 def leading(
@@ -326,6 +331,8 @@ def ranks_of(scores: Mapping[str, Mapping[int, float]], *, higher: bool) -> dict
     found: dict[str, list[float]] = {label: [] for label in scores}
     for seed in sorted({seed for values in scores.values() for seed in values}):
         values = {label: sign * each.get(seed, sign * math.inf) for label, each in scores.items()}
+        # Equal means may differ in their last digits.
+        values = {label: float(f"{value:.9g}") for label, value in values.items()}
         for label, own in values.items():
             equal = sum(value == own for value in values.values())
             found[label].append(sum(value < own for value in values.values()) + (equal + 1) / 2)
@@ -366,7 +373,7 @@ class InSetting(NamedTuple):
 
 
 class OverSettings(NamedTuple):
-    """A method over several settings: those of which a field of `InSetting` is true."""
+    """A method over several settings: each list has the settings where that field of `InSetting` is true."""
 
     label: str
     place: int
@@ -392,15 +399,19 @@ def over_settings(summaries: Sequence[Summary]) -> list[OverSettings]:
 def in_setting(summary: Summary, method: MethodFigures) -> InSetting:
     """A method under the setting of a summary."""
     standing, rank = summary.standing(method), summary.ranks.get(method.label)
-    gap = 0.0 if method.difference is None else abs(method.difference.mean)
     return InSetting(
         float(len(summary.methods)) if rank is None else rank.mean,
         method in summary.leaders,
-        standing == "better",
-        standing == "worse",
-        standing == "worse" and (gap > _POINT or summary.measure.kind != "share"),
-        not method.complete or bool(method.num_diverged),
+        **verdicts(standing, method.difference, share=summary.measure.kind == "share"),
+        lost=not method.complete or bool(method.num_diverged),
     )
+
+
+def verdicts(standing: Standing, difference: Estimate | None, *, share: bool) -> dict[str, bool]:
+    """The fields of `InSetting` on the baseline, by a difference to it of a measure that may be a share."""
+    clear = difference is not None and (not share or abs(difference.mean) > _POINT)
+    worse = standing == "worse"
+    return {"better": standing == "better", "worse": worse, "behind": worse and clear}
 
 
 def placed(found: Mapping[str, Mapping[str, InSetting]], others: Sequence[str] = ()) -> list[OverSettings]:
