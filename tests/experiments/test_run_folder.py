@@ -100,6 +100,17 @@ def test_a_run_without_a_finished_round_may_be_replaced(tmp_path: Path) -> None:
     assert len(fl.load_records(tmp_path)) == 2
 
 
+def test_a_summary_of_no_rounds_does_not_outlive_a_new_run(tmp_path: Path) -> None:
+    """The new run fails, and would otherwise count as finished."""
+    fl.run_experiment(experiment(rounds=2), tmp_path)
+    shutil.rmtree(tmp_path / "checkpoint")
+    (tmp_path / "rounds.jsonl").write_text("")
+    diverging = replace(experiment(), algorithm=fl.presets.fedavg(lr=1e30, steps=3))
+    with pytest.raises(NonFiniteError):
+        fl.run_experiment(diverging, tmp_path)
+    assert fl.RunFolder(tmp_path).summary() is None
+
+
 def test_resuming_another_experiment_is_refused(tmp_path: Path) -> None:
     fl.run_experiment(experiment(rounds=2), tmp_path)
     other = replace(experiment(rounds=2), link=fl.PerfectLink(), seed=1)

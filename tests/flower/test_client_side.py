@@ -15,7 +15,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from small_federation import build_model, get_data
 
 import fairlead as fl
-from fairlead.errors import FieldError
+from fairlead.errors import ClashError, FieldError
 from fairlead.flower import ClientLimits, make_client_app
 from fairlead.flower.client import ClientMemory
 from fairlead.flower.messages import (
@@ -71,6 +71,13 @@ def test_a_device_that_the_client_lacks_is_refused(device: Any) -> None:
         "make_client_app.device must be 'cpu' or a CUDA device of this machine, which has "
         f"{torch.cuda.device_count() or 'none'}, got {device!r}."
     )
+
+
+def test_float64_is_refused_on_mps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    make_client_app(build_model, get_data, device="mps")
+    with pytest.raises(ClashError, match=r"^device='mps' computes in float32 alone: leave dtype, precision"):
+        make_client_app(build_model, get_data, device="mps", dtype=torch.float64)
 
 
 def test_a_client_trains_on_the_rest_of_its_examples_and_evaluates_on_those_held_out() -> None:

@@ -278,7 +278,7 @@ def test_up_does_not_continue_a_simulation(project: Path, tmp_path: Path, starte
     fl.run_experiment(load_experiment(project / "trial_project" / "spec.toml"), tmp_path / "run")
     result = CliRunner().invoke(app, ["flower", "up", str(project), "-o", str(tmp_path / "run")])
     assert result.exit_code == 2
-    assert "holds a run that is not of make_server_app" in " ".join(result.output.split())
+    assert "holds a run that make_server_app did not start" in " ".join(result.output.split())
     assert started == []
 
 
@@ -305,6 +305,18 @@ def test_up_does_not_take_another_run_for_its_own(project: Path, tmp_path: Path)
     result = CliRunner().invoke(app, ["flower", "up", str(project), "-o", str(folder)])
     assert result.exit_code == 2
     assert "is another experiment, with a different seed" in " ".join(result.output.split())
+
+
+def test_a_machine_without_the_commands_of_flower_says_how_to_install_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with (
+        pytest.raises(FairleadError, match=r"^flower-superlink is not installed: pip install 'flwr>="),
+        LocalFederation(tmp_path / "scratch", tmp_path, 1),
+    ):
+        pass
 
 
 def test_what_clients_remember_stays_where_a_later_start_finds_it(

@@ -208,8 +208,11 @@ def test_weights_and_biases_follow_a_run_and_its_continuation(
     wait_for(are_kept, 120.0, "the last figures")
 
 
-def test_a_strategy_is_watched_as_a_server_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The continuation of its run counts on, in the same places."""
+@pytest.mark.parametrize("same", [False, True])
+def test_a_strategy_is_watched_as_a_server_is(
+    same: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The continuation of its run, by another strategy or the same, counts on in the same places."""
     mlflow = pytest.importorskip("mlflow")
     pytest.importorskip("tensorboard")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/mlruns")
@@ -223,8 +226,8 @@ def test_a_strategy_is_watched_as_a_server_is(tmp_path: Path, monkeypatch: pytes
         return "lost" if client == 1 and len(seen) == 2 else "answered"
 
     folder = tmp_path / "run"
-    for rounds in (2, 3):
-        strategy = FlowerStrategy(
+    first, second = (
+        FlowerStrategy(
             plan(fl.presets.fedavg),
             3,
             folder=folder,
@@ -232,7 +235,11 @@ def test_a_strategy_is_watched_as_a_server_is(tmp_path: Path, monkeypatch: pytes
             trackers=("tensorboard", "mlflow"),
             metrics_address=address,
         )
-        trained(strategy, tmp_path, rounds, fate)
+        for _ in range(2)
+    )
+    trained(first, tmp_path, 2, fate)
+    strategy = first if same else second
+    trained(strategy, tmp_path, 3, fate)
     assert [figures["fairlead_rounds_total", ""] for figures in seen] == [0, 1, 2]
     assert [figures["fairlead_rounds_planned", ""] for figures in seen] == [2, 2, 3]
     assert [figures["fairlead_client_arrived_total", "1"] for figures in seen] == [0, 1, 1]

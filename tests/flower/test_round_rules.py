@@ -401,7 +401,7 @@ def test_the_folder_of_a_simulation_is_refused(tmp_path: Path) -> None:
     spec = fl.Experiment(fl.Digits(num_clients=3), fl.presets.fedavg(lr=0.1), rounds=1)
     fl.run_experiment(spec, tmp_path / "run")
     before = sorted(file.name for file in (tmp_path / "run").iterdir())
-    with pytest.raises(RunFolderError, match="holds a run that is not of make_server_app"):
+    with pytest.raises(RunFolderError, match="holds a run that make_server_app did not start"):
         run_on_grid(DirectGrid(client_apps(), tmp_path / "m"), spec, build_model, tmp_path / "run", QUICK)
     assert sorted(file.name for file in (tmp_path / "run").iterdir()) == before
 

@@ -478,3 +478,66 @@ def test_the_folder_says_why_a_run_failed(tmp_path: Path) -> None:
         trained_on(grid, strategy, 1)
     (start,) = RunFolder(tmp_path / "run").provenance()
     assert start.outcome.startswith("failed: Only 0 of 3 nodes were connected within 0.1 s")
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_second_start_resumes_the_run_in_the_folder_and_otherwise_begins_anew(
+    kept: bool, tmp_path: Path
+) -> None:
+    """FedAdam, whose moments a second start without a folder must not have."""
+
+    def strategy(folder: Path | None) -> FlowerStrategy:
+        return FlowerStrategy(plan(fl.presets.fedadam), 3, folder=folder, poll=0.01)
+
+    expected = trained(strategy(None), tmp_path, 3)
+    grid, again = plain_grid(tmp_path), strategy(tmp_path / "run" if kept else None)
+    trained_on(grid, again, 2)
+    grid.sent.clear()
+    assert torch.equal(trained_on(grid, again, 3), expected)
+    assert [record.round for record in again.records] == [0, 1, 2]
+    assert {server_round(message) for _, message in grid.sent} == ({3} if kept else {1, 2, 3})
+    if kept:
+        run = RunFolder(tmp_path / "run")
+        summary = run.summary()
+        assert summary is not None
+        assert (run.experiment().rounds, summary.rounds, len(run.log())) == (3, 3, 3)
+        assert [(s.first_round, s.next_round, s.outcome) for s in run.provenance()] == [
+            (0, 2, "finished"),
+            (2, 3, "finished"),
+        ]
+        with pytest.raises(FairleadError, match="is already 3 rounds long: 2 are too few"):
+            trained_on(grid, again, 2)
+
+
+def test_a_second_start_goes_on_after_a_failure(tmp_path: Path) -> None:
+    """The link fails in round 2, and round 1 is in the folder."""
+    grid = plain_grid(tmp_path)
+    strategy = FlowerStrategy(plan(fl.presets.fedadam), 3, folder=tmp_path / "run", poll=0.01)
+
+    def fate(client: int, message: Message) -> str:
+        if server_round(message) == 2:
+            raise OSError("the link is gone")
+        return "answered"
+
+    grid.fate = fate
+    with pytest.raises(OSError, match="the link is gone"):
+        trained_on(grid, strategy, 3)
+    grid.fate = lambda client, message: "answered"
+    whole = FlowerStrategy(plan(fl.presets.fedadam), 3, poll=0.01)
+    assert torch.equal(trained_on(grid, strategy, 3), trained(whole, tmp_path, 3))
+    assert [record.round for record in strategy.records] == [0, 1, 2]
+
+
+def test_a_run_without_rounds_is_refused(tmp_path: Path) -> None:
+    strategy = FlowerStrategy(plan(fl.presets.fedavg), 3, folder=tmp_path / "run")
+    with pytest.raises(FieldError, match=r"num_rounds must be a whole number of at least 1, got 0\.$"):
+        trained(strategy, tmp_path, 0)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_users_own_spec_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text("rounds = 7\n")
+    with pytest.raises(FairleadError, match="already holds files of the same names as a run's"):
+        trained(FlowerStrategy(plan(fl.presets.fedavg), 3, folder=tmp_path), tmp_path, 1)
+    assert (tmp_path / "spec.toml").read_text() == "rounds = 7\n"
+    assert not (tmp_path / "rounds.jsonl").exists()

@@ -98,7 +98,7 @@ def up(
     from fairlead.flower.local_trial import Credentials, LocalFederation
     from fairlead.flower.project import own_modules, refuse_without_imports
     from fairlead.flower.requests import refuse_unsuitable
-    from fairlead.flower.server import MEMBERS, consistency_of, refuse_simulation
+    from fairlead.flower.server import MEMBERS, consistency_of, refuse_foreign_run
 
     experiment, package = _experiment_of(app)
     settings = _settings(app)
@@ -108,7 +108,7 @@ def up(
     store = RunFolder((output or app / "runs" / "flower").resolve())
     if not store.is_free():
         store.refuse_another(experiment)
-        refuse_simulation(store)
+        refuse_foreign_run(store)
     # Keys are new at every start: a resumed run would reject every node, because its key has changed.
     bind_keys = tls and not (store.path / MEMBERS).exists()
     scratch = Path(tempfile.mkdtemp(prefix="fairlead-flower-"))

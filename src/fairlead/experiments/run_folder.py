@@ -268,7 +268,7 @@ class RunFolder:
         self.refuse_occupied()
         with disk_errors(self.path, "written"):
             write_durably(self.spec_file, spec.encode())
-            for file in (self.provenance_file, self.model_file, self.best_file):
+            for file in (self.provenance_file, self.summary_file, self.model_file, self.best_file):
                 file.unlink(missing_ok=True)
         return self.log()
 

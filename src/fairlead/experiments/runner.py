@@ -174,7 +174,10 @@ def run_experiment(
 
 @contextmanager
 def noted(store: RunFolder, federation: Federation) -> Iterator[Provenance]:
-    """Note clients and start of a run in its folder, and afterwards how it ended: with a summary it is finished."""
+    """Note clients and start of a run in its folder, and then its outcome.
+
+    It is finished if it has a summary, else interrupted.
+    """
     store.introduce(client_facts(federation))
     start = provenance_of(federation)
     store.note(start)

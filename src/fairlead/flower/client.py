@@ -30,7 +30,7 @@ from fairlead.parameters import FlatModule
 from fairlead.randomness import Key, seeded_start
 from fairlead.records import Broadcast, Vectors
 from fairlead.task import AnyMetric, PerExample, Task
-from fairlead.worlds.device import usable_device
+from fairlead.worlds.device import Arithmetic, usable_device
 from fairlead.worlds.engines.base import LocalReturns, Objective
 from fairlead.worlds.engines.loop import LoopEngine
 from fairlead.worlds.evaluation import figures_of_one
@@ -268,6 +268,7 @@ def make_client_app(
     sums only. `device` is one of the client's machine. `mods` are Flower's, around every message.
     """
     place = usable_device("make_client_app", device)
+    Arithmetic().require_device(place, dtype)
     if holdout and get_test_data is not None:
         raise FieldError("make_client_app takes get_test_data or holdout, not both.")
     with seeded_start(Key.from_seed(0)):

@@ -4,6 +4,7 @@ import inspect
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -315,6 +316,8 @@ class LocalFederation:
         return alive
 
     def _start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        if shutil.which(command[0], path=self.environment["PATH"]) is None:
+            raise FairleadError(f"{command[0]} is not installed: pip install 'flwr>=1.41,<2'.")
         with (self.folder / f"{name}.log").open("ab") as log:
             # In a session of its own, so that Ctrl-C reaches this process alone, which then ends it.
             return subprocess.Popen(

@@ -162,7 +162,7 @@ class Watch:
             tracker.write(record)
 
     def _count(self, records: Iterable[RoundRecord]) -> None:
-        """Count rounds, and write the text anew with the estimates and weights of now."""
+        """Count rounds, and rewrite the text with the current estimates and weights."""
         if self._run is None or not self._address:
             return
         for record in records:

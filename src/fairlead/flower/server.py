@@ -220,11 +220,12 @@ def count_clients(experiment: Experiment, config: Mapping[str, object] | None = 
     return experiment.load().train.num_clients if number is None else int(number)
 
 
-def refuse_simulation(store: RunFolder) -> None:
-    """Raise if a folder holds a run that no ServerApp of `make_server_app` began, which none can continue."""
+def refuse_foreign_run(store: RunFolder) -> None:
+    """Raise if a folder holds a run that `make_server_app` did not start and cannot continue."""
     if not store.is_free() and not (store.path / MEMBERS).exists():
         raise RunFolderError(
-            f"{store.path} holds a run that is not of make_server_app, such as a simulated one: choose another folder."
+            f"{store.path} holds a run that make_server_app did not start and cannot continue: choose another "
+            "folder."
         )
 
 
@@ -255,7 +256,7 @@ class EarlierAttempts:
         """The earlier attempts at the run in a folder; none for a new run."""
         file, store = folder / MEMBERS, RunFolder(folder)
         if not file.exists():
-            refuse_simulation(store)
+            refuse_foreign_run(store)
             return EarlierAttempts(RunIdentity(secrets.token_hex(8), 1), {}, (), 0)
         try:
             kept = json.loads(file.read_bytes())

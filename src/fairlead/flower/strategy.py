@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from time import monotonic, sleep
@@ -62,11 +63,11 @@ class FlowerStrategy(Strategy):
 
     Arrays whose name ends in one of `statistics` are running statistics, which are averaged and never extrapolated.
 
-    A round with fewer than `quorum` updates is void, and lasts at most the `timeout` of `start`.
+    A round lasts at most the `timeout` of `start`. With fewer than `quorum` updates it is void.
 
     With a `folder`, the strategy keeps its run there, with the files of any run, and `start` resumes it: `num_rounds`
-    are those of the whole run. `json_log`, `trackers` and `metrics_address` watch the run as those of
-    `make_server_app` do; the first two need a folder.
+    are those of the whole run. Without a folder, every `start` begins a new run. `json_log`, `trackers` and
+    `metrics_address` watch the run as those of `make_server_app` do; the first two need a folder.
     """
 
     def __init__(
@@ -118,8 +119,11 @@ class FlowerStrategy(Strategy):
         self._weights, self._statistics = weights, statistics
         self._limits, self._done = limits or ReplyLimits(), 0
         self._store = None if folder is None else RunFolder(Path(folder))
-        self._watch = Watch(self._store, json_log=json_log, trackers=trackers, address=metrics_address)
-        self._planned, self._connected = 1, 0
+        self._watching = partial(
+            Watch, self._store, json_log=json_log, trackers=trackers, address=metrics_address
+        )
+        self._watch = self._watching()
+        self.num_rounds, self._connected = 1, 0
         self._federation: Federation | None = None
         self._arrays = ArrayRecord()
         self._asked = torch.empty(0, dtype=torch.int64)
@@ -138,20 +142,25 @@ class FlowerStrategy(Strategy):
         """Run the rounds; a run in which no update could be used fails with the last reasons."""
         central = evaluate_fn and (lambda number, arrays: evaluate_fn(self._done + number, arrays))
         with ExitStack() as stack:
-            store, self._planned = self._store, max(num_rounds, 1)
+            store, self.num_rounds, self._watch = self._store, num_rounds, self._watching()
+            require_integer(self, "num_rounds", at_least=1)
             if store is not None:
+                if not store.rounds_file.exists():
+                    store.refuse_occupied()
                 stack.enter_context(store.claimed())
             stack.enter_context(self._watch.active())
+            # An earlier start counts as far as it is in the folder.
+            self._federation, self._arrays, self._connected = None, ArrayRecord(), 0
             world, federation = self._begin(initial_arrays)
             if store is not None:
                 stack.enter_context(noted(store, federation))
             self._watch.begin(federation, self.algorithm, lambda: self._connected)
             arrays = world.layout.filled(initial_arrays, federation.state)
-            left = max(num_rounds - self._done, 0)
+            left = num_rounds - self._done
             result = super().start(grid, arrays, left, timeout, train_config, evaluate_config, central)
             if not len(result.arrays):
                 result.arrays = arrays
-            if self.records and not any(record.arrived for record in self.records):
+            if not any(record.arrived for record in self.records):
                 why = " ".join(refusal.sentence for refusal in self.records[-1].refused[:3])
                 raise FairleadError(f"No update could be used in {len(self.records)} rounds. {why}".rstrip())
             if store is not None:
@@ -267,10 +276,10 @@ class FlowerStrategy(Strategy):
             layout = ArrayLayout.of(arrays, self._statistics)
             model = layout.flatten(arrays)
             world = StrategyWorld(layout, self.num_clients, model, self._weights, self._limits, self.quorum)
-            federation = Federation(self.algorithm, world, self.seed, rounds=self._planned)
+            federation = Federation(self.algorithm, world, self.seed, rounds=self.num_rounds)
             if self._store is not None:
                 self._restore(self._store, world, federation)
-            self._federation = federation
+            self._federation, self._done = federation, federation.state.round
         assert isinstance(self._federation.world, StrategyWorld)
         return self._federation.world, self._federation
 
@@ -279,7 +288,7 @@ class FlowerStrategy(Strategy):
         experiment = Experiment(
             RealClients(self.num_clients),
             self.algorithm,
-            self._planned,
+            self.num_rounds,
             weights=self._weights,
             seed=self.seed,
             evaluate_every=0,
@@ -289,7 +298,6 @@ class FlowerStrategy(Strategy):
             return
         if again := store.restore(federation, experiment, LOG.warning):
             LOG.warning(again)
-        self._done = federation.state.round
         world.recall(federation.state.memory, federation.records)
 
     def _await(self, grid: Grid, enough: Callable[[list[int]], bool], purpose: str) -> None:

@@ -101,8 +101,7 @@ class Arithmetic:
             )
         if device.type == "mps" and (self != Arithmetic() or dtype != torch.float32):
             raise ClashError(
-                "SimulatedWorld.device='mps' computes in float32 alone: leave SimulatedWorld.dtype, "
-                "SimulatedWorld.precision and SimulatedWorld.reproducible out, or use 'cpu'."
+                "device='mps' computes in float32 alone: leave dtype, precision and reproducible out, or use 'cpu'."
             )
         if self.reproducible and device.type == "cuda":
             # cuBLAS reads it when it is first used in a process.
