@@ -34,13 +34,13 @@ def _figure_type() -> type[Figure]:
     optional_package("matplotlib.figure", "Figures need matplotlib: pip install 'matplotlib>=3.9,<4'.")
     from matplotlib import figure
 
-    class Figure(figure.Figure):
+    class ShownFigure(figure.Figure):
         def _repr_png_(self) -> bytes:
             image = BytesIO()
             self.savefig(image, format="png")
             return image.getvalue()
 
-    return Figure
+    return ShownFigure
 
 
 def save_figure(figure: Figure, path: Path, **options: Any) -> Path:
