@@ -63,13 +63,14 @@ def credentials(
     Options:
         folder: The folder for certificates and keys.
         clients: Number of clients, each of which gets a key.
-        host: A name or address by which nodes reach the SuperLink; may be repeated.
+        host: A name or address by which nodes reach the SuperLink; may be repeated. A renewal keeps earlier names.
         days: Days for which the server certificate is valid.
     """
     _require_flower()
     from fairlead.flower.local_trial import Credentials
 
     made = Credentials.make(folder, clients, host or (), days)
+    say(made.change)
     say(
         f"{made.folder}: ca.pem, server.pem and server.key for the SuperLink, ca.pem and client-i for the node of"
     )

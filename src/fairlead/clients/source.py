@@ -169,8 +169,8 @@ class PooledSource(ClientSource, ABC):
         missing = [name for name in ("num_clients", "partition") if getattr(self, name) is None]
         if pool.natural is None and missing:
             raise FieldError(
-                f"{type(self).__name__} needs {' and '.join(missing)}, because the data name no clients: give the "
-                "client of each example, or for example num_clients=10 and partition=IidPartitioner()."
+                f"The data name no clients, and {type(self).__name__} has no {' and no '.join(missing)}: give the client "
+                f"of each example, or deal them, as {self._dealt}."
             )
 
     def _hold_out(self, pool: Pool, key: Key) -> Pool:
