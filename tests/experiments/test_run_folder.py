@@ -102,8 +102,8 @@ def test_a_run_without_a_finished_round_may_be_replaced(tmp_path: Path) -> None:
 
 def test_resuming_another_experiment_is_refused(tmp_path: Path) -> None:
     fl.run_experiment(experiment(rounds=2), tmp_path)
-    other = replace(experiment(rounds=2), link=fl.PerfectLink(), seed=1)
-    with pytest.raises(RunFolderError, match="another experiment, with a different link and seed: resume it"):
+    other = replace(experiment(rounds=2), link=fl.PerfectLink(), seed=1, evaluate_every=1)
+    with pytest.raises(RunFolderError, match="a different link, seed and evaluate_every: resume it"):
         fl.run_experiment(other, tmp_path, resume=True)
 
 
