@@ -241,7 +241,10 @@ def test_up_says_how_good_the_model_is(
     evaluation = load_records(tmp_path / "run")[-1].evaluation
     assert evaluation is not None
     said = f"Final model: loss {evaluation.loss:.4g}  accuracy {evaluation.metrics['accuracy']:.4g}"
-    assert said in invoked("up", str(project), "-o", str(tmp_path / "run"))
+    told = invoked("up", str(project), "-o", str(tmp_path / "run"))
+    assert said in told
+    assert told.splitlines()[-1] == f"Report of the run: fairlead report {tmp_path / 'run'}"
+    assert json.loads(invoked("up", str(project), "-o", str(tmp_path / "run"), "--json"))["folder"]
     assert invoked("up", str(project), "-o", str(tmp_path / "run"), "--quiet") == ""
 
 

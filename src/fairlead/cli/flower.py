@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import signal
 import sys
@@ -136,6 +137,8 @@ def up(
     if summary is not None and summary.evaluation is not None and not (quiet or as_json):
         say(f"Final model: {describe_evaluation(summary.evaluation)}")
     _print_weights(consistency_of(store.path), store.path, as_json=as_json, quiet=quiet)
+    if not (quiet or as_json):
+        say(f"Report of the run: {shlex.join(['fairlead', 'report', str(store.path)])}")
 
 
 def weights(
