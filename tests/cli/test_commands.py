@@ -208,6 +208,7 @@ def test_a_second_interrupt_says_how_to_resume(monkeypatch: pytest.MonkeyPatch) 
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
+    conclude = fl.RunFolder.conclude
     with monkeypatch.context() as patched:
         patched.setattr(fl.Federation, "evaluate", interrupted)
         result = call("run", "spec.toml", "-o", "runs/x", exit_code=130)
@@ -215,6 +216,13 @@ def test_a_second_interrupt_says_how_to_resume(monkeypatch: pytest.MonkeyPatch) 
     assert result.stderr.splitlines()[-1] == f"Stopped. Resume with: {advice}"
     call(*advice.split()[1:])
     assert len(fl.load_records("runs/x")) == 3
+    with monkeypatch.context() as patched:
+        # After the last round, with the summary written.
+        patched.setattr(
+            fl.RunFolder, "conclude", lambda store, summary: [conclude(store, summary), interrupted()]
+        )
+        result = call("run", "spec.toml", "-o", "runs/y", exit_code=130)
+    assert result.stderr.splitlines()[-1] == "Stopped. The run is finished."
     monkeypatch.setattr(fl.Experiment, "load", interrupted)
     assert call("run", "spec.toml", exit_code=130).stderr == "Stopped. Nothing was done.\n"
 

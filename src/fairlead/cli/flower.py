@@ -128,7 +128,8 @@ def up(
             _follow(federation, run_id, store, experiment.rounds, progress)
     except KeyboardInterrupt:
         shutil.rmtree(scratch, ignore_errors=True)
-        say(f"Stopped. Re-run the command to resume the run in {store.path}.")
+        left = "is finished" if store.is_done(experiment) else "resumes when you re-run the command"
+        say(f"Stopped. The run in {store.path} {left}.")
         raise Exit(INTERRUPTED) from None
     except FairleadError as error:
         raise FairleadError(f"{error} Flower's logs are in {scratch}.") from error
