@@ -196,6 +196,13 @@ def test_every_error_is_a_fairlead_error_and_a_python_one() -> None:
 
 def test_the_nearest_name_is_proposed_or_all_are_listed() -> None:
     assert did_you_mean("epochz", ("epochs", "steps")) == " Did you mean 'epochs'?"
+    assert did_you_mean("learning_rate", ("lr", "epochs")) == " Did you mean 'lr'?"
+    assert did_you_mean("mse", ("mean_squared_error", "rmse")) == " Did you mean 'mean_squared_error'?"
+    assert did_you_mean("f1", ("f1_macro", "f1_binary", "r2")) == " Did you mean 'f1_binary' or 'f1_macro'?"
+    assert did_you_mean("expected_calibration_error", ("accuracy", "calibration_error")) == (
+        " Did you mean 'calibration_error'?"
+    )
+    assert did_you_mean("peak_gpu_memory_of_all", ("memory", "seconds")) == " Did you mean 'memory'?"
     assert did_you_mean("xyz", ("b", "a")) == " Known: a, b."
     assert did_you_mean("fedfoo", ("fedyogi", "fedprox"), otherwise="See all.") == " See all."
     assert did_you_mean("xyz", ()) == ""

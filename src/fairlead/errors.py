@@ -12,8 +12,8 @@ from typing import Any, TypeGuard
 LARGEST = 1e30
 """Largest number that a field may bring into a computation in float32."""
 _SHOWN_AT_MOST = 100
-_COMPARED, _LISTED = 2000, 5 * _SHOWN_AT_MOST
-"""Names among which the nearest is sought, and characters of a list of them."""
+_COMPARED, _LISTED, _OFFERED = 2000, 5 * _SHOWN_AT_MOST, 4
+"""Names among which the nearest is sought, characters of a list of them, and the most that are offered at once."""
 _ENDLESS = re.compile(r"(\S{300})\S{100,}")
 _NEAR = 0.65
 """Similarity of two names, from 0 to 1, above which one is offered for the other."""
@@ -232,14 +232,29 @@ def a_or_an(noun: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "") -> str:
-    """` Did you mean 'x'?` for the nearest known name; when none is near, `otherwise` or the list of all."""
+    """` Did you mean 'x'?` for the nearest known names; when none is near, `otherwise` or the list of all.
+
+    A name is near if one is the initials of the other (`lr`, `learning_rate`), by its letters, or if the words of one
+    are among those of the other (`f1`, `f1_macro`).
+    """
     # A million names, or one as long as a book, would take hours to compare.
     names = sorted(each for each in known if len(each) <= _SHOWN_AT_MOST)[:_COMPARED]
     name = name[:_SHOWN_AT_MOST]
     by_lower = {known_name.lower(): known_name for known_name in names}
-    near = get_close_matches(name, names, 1, _NEAR) or get_close_matches(name.lower(), by_lower, 1, _NEAR)
+    words = {each: each.lower().split("_") for each in (*names, name)}
+    initials = {each: "".join(word[:1] for word in parts) for each, parts in words.items()}
+    close = get_close_matches(name, names, 1, _NEAR) or get_close_matches(name.lower(), by_lower, 1, _NEAR)
+    near = (
+        [
+            each
+            for each in names
+            if len(name) > 1 < len(each) and (initials[each] == name or initials[name] == each)
+        ]
+        or [by_lower[each.lower()] for each in close]
+        or [each for each in names if {*words[each]} <= {*words[name]} or {*words[name]} <= {*words[each]}]
+    )
     if near:
-        return f" Did you mean {by_lower[near[0].lower()]!r}?"
+        return f" Did you mean {' or '.join(map(repr, near[:_OFFERED]))}?"
     if otherwise:
         return f" {otherwise}"
     separator = "; " if any("," in known_name for known_name in names) else ", "

@@ -15,6 +15,7 @@ import fairlead as fl
 from fairlead.cli import app
 from fairlead.experiments.catalog import KINDS, entries
 from fairlead.experiments.demo import DEMO_METHODS
+from fairlead.experiments.run_folder import RunSummary
 from fairlead.presets import METHODS
 from fairlead.references import REFERENCES
 
@@ -208,6 +209,12 @@ def test_a_second_interrupt_says_how_to_resume(monkeypatch: pytest.MonkeyPatch) 
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
+    conclude = fl.RunFolder.conclude
+
+    def interrupted_after(store: fl.RunFolder, summary: RunSummary) -> None:
+        conclude(store, summary)
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patched:
         patched.setattr(fl.Federation, "evaluate", interrupted)
         result = call("run", "spec.toml", "-o", "runs/x", exit_code=130)
@@ -215,6 +222,11 @@ def test_a_second_interrupt_says_how_to_resume(monkeypatch: pytest.MonkeyPatch) 
     assert result.stderr.splitlines()[-1] == f"Stopped. Resume with: {advice}"
     call(*advice.split()[1:])
     assert len(fl.load_records("runs/x")) == 3
+    with monkeypatch.context() as patched:
+        # After the last round, with the summary written.
+        patched.setattr(fl.RunFolder, "conclude", interrupted_after)
+        result = call("run", "spec.toml", "-o", "runs/y", exit_code=130)
+    assert result.stderr.splitlines()[-1] == "Stopped. The run is finished."
     monkeypatch.setattr(fl.Experiment, "load", interrupted)
     assert call("run", "spec.toml", exit_code=130).stderr == "Stopped. Nothing was done.\n"
 

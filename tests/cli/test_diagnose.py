@@ -159,10 +159,18 @@ def test_equal_clients_need_nothing_but_fedavg() -> None:
 def test_a_folder_of_several_runs_names_them() -> None:
     for seed in (0, 1):
         fl.run_experiment(fl.load_experiment("spec.toml", seed=seed), f"study/fedavg/seed-{seed}")
-    assert refused("study") == (
+    sentence = (
         "study is not the folder of a run: it has no spec.toml or no rounds.jsonl; it contains the runs "
         "study/fedavg/seed-0 and study/fedavg/seed-1."
     )
+    assert refused("study") == sentence
+    for command in (["export", "study", "-o", "model.safetensors"], ["run", "study"]):
+        result = CliRunner().invoke(app, command)
+        assert (result.exit_code, " ".join(result.stderr.split())) == (2, f"fairlead: {sentence}")
+    with pytest.raises(fl.errors.RunFolderError, match=re.escape(sentence)):
+        fl.load_model("study")
+    with pytest.raises(fl.errors.RunFolderError, match="absent is not the folder of a run"):
+        fl.load_model("absent")
 
 
 def test_a_study_names_its_started_runs_in_their_order() -> None:

@@ -242,7 +242,7 @@ class TestCsv:
     def test_without_clients_a_partitioner_is_needed(self, write: Write) -> None:
         source = fl.CsvTable(write("x,y\n1,0\n2,1\n"), "y")
         with pytest.raises(
-            FieldError, match=r"CsvTable needs num_clients and partition, because the data name"
+            FieldError, match=r"The data name no clients: .* fl\.CsvTable\(\.\.\., num_clients=10, "
         ):
             source.load(KEY)
 

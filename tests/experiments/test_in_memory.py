@@ -70,8 +70,12 @@ def test_a_data_set_alone_is_dealt_by_a_partitioner() -> None:
     data = TensorDataset(torch.tensor(INPUTS), torch.tensor(LABELS))
     source = fl.InMemory(data, num_clients=6, partition=fl.IidPartitioner(), test_fraction=0)
     assert fl.Experiment(source, FEDAVG, 1).load().train.sizes.tolist() == [15] * 6
-    with pytest.raises(fl.errors.FieldError, match="needs num_clients and partition"):
-        fl.Experiment(data, FEDAVG, 1).build()  # type: ignore[arg-type]
+    with pytest.raises(fl.errors.FieldError) as refused:
+        fl.Experiment(data, FEDAVG, 1)  # type: ignore[arg-type]
+    assert str(refused.value) == (
+        "The data name no clients: give the client of each example, or deal the examples, for example by "
+        "fl.InMemory(..., num_clients=10, partition=fl.IidPartitioner())."
+    )
 
 
 def test_a_test_set_in_memory_is_shared_or_belongs_to_its_clients() -> None:

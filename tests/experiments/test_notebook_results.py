@@ -73,8 +73,11 @@ def test_a_folder_holds_the_runs_of_the_command_and_resumes(
     reported = summarize_runs([tmp_path], baseline="FedAvg")
     assert [method.value for method in reported.methods] == [method.figures.value for method in stored]
     assert StudyFolder(tmp_path).runs()[0].labels == {"method": "FedAvg", "seed": 0}
-    with pytest.raises(fl.errors.FieldError, match="keeps no federation"):
-        _ = stored[0].federation
+    with pytest.raises(fl.errors.FieldError, match="keeps no federation in memory") as refused:
+        _ = stored["FedNova"].federation
+    (named,) = re.findall("'(.*)'", str(refused.value))
+    assert named == str(tmp_path / "FedNova" / "seed-0")
+    assert len(fl.load_records(named)) == EXPERIMENT.rounds
     with pytest.raises(fl.errors.RunFolderError, match="another experiment, with a different algorithm"):
         fl.compare(EXPERIMENT, {"FedAvg": METHODS["FedNova"]}, folder=tmp_path)
 

@@ -113,8 +113,8 @@ def test_a_summary_of_no_rounds_does_not_outlive_a_new_run(tmp_path: Path) -> No
 
 def test_resuming_another_experiment_is_refused(tmp_path: Path) -> None:
     fl.run_experiment(experiment(rounds=2), tmp_path)
-    other = replace(experiment(rounds=2), link=fl.PerfectLink(), seed=1)
-    with pytest.raises(RunFolderError, match="another experiment, with a different link and seed: resume it"):
+    other = replace(experiment(rounds=2), link=fl.PerfectLink(), seed=1, evaluate_every=1)
+    with pytest.raises(RunFolderError, match="a different link, seed and evaluate_every: resume it"):
         fl.run_experiment(other, tmp_path, resume=True)
 
 

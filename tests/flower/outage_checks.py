@@ -212,7 +212,7 @@ def test_a_terminated_up_leaves_no_process(tmp_path: Path) -> None:
     up.terminate()
     said, _ = up.communicate(timeout=_START)
     assert up.returncode == 130, said
-    assert f"Re-run the command to resume the run in {tmp_path / 'run'}." in " ".join(said.split())
+    assert f"The run in {tmp_path / 'run'} resumes when you re-run the command." in " ".join(said.split())
     wait_for(lambda: not processes_of(scratch), 30, "the end of all processes")
     assert list(scratch.iterdir()) == []
 

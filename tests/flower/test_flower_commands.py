@@ -241,8 +241,24 @@ def test_up_says_how_good_the_model_is(
     evaluation = load_records(tmp_path / "run")[-1].evaluation
     assert evaluation is not None
     said = f"Final model: loss {evaluation.loss:.4g}  accuracy {evaluation.metrics['accuracy']:.4g}"
-    assert said in invoked("up", str(project), "-o", str(tmp_path / "run"))
+    told = invoked("up", str(project), "-o", str(tmp_path / "run"))
+    assert said in told
+    assert told.splitlines()[-1] == f"Report of the run: fairlead report {tmp_path / 'run'}"
+    assert json.loads(invoked("up", str(project), "-o", str(tmp_path / "run"), "--json"))["folder"]
     assert invoked("up", str(project), "-o", str(tmp_path / "run"), "--quiet") == ""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    # While the processes of the finished run end, and before a run begins.
+    for where, folder, left in (
+        ("__exit__", tmp_path / "run", "is finished"),
+        ("submit", tmp_path / "new", "resumes when you re-run the command"),
+    ):
+        monkeypatch.setattr(LocalFederation, where, interrupted)
+        result = CliRunner().invoke(app, ["flower", "up", str(project), "-o", str(folder)])
+        assert result.exit_code == 130
+        assert result.stdout.splitlines()[-1] == f"Stopped. The run in {folder} {left}."
 
 
 def test_up_refuses_another_number_of_nodes(project: Path, started: list[int]) -> None:

@@ -92,6 +92,32 @@ def test_made_again_credentials_keep_the_authority_and_the_keys(tmp_path: Path) 
     assert (folder / "client-1.pub").exists()
 
 
+def test_a_renewal_keeps_the_names_and_says_what_is_new(tmp_path: Path) -> None:
+    def told(*options: str) -> str:
+        result = CliRunner().invoke(app, ["flower", "credentials", str(tmp_path / "keys"), *options])
+        assert result.exit_code == 0, result.output
+        return result.output.splitlines()[0]
+
+    until = f"of the SuperLink: valid until {datetime.now(UTC) + timedelta(days=30):%Y-%m-%d}, for 127.0.0.1"
+    first = told("--clients", "3", "--host", "link.example.org", "--host", "10.0.0.7", "--days", "30")
+    names = f"{until}, localhost, link.example.org"
+    assert first == (
+        f"Made an authority and the certificate {names} and 10.0.0.7. Clients with a new key: 0, 1 and 2."
+    )
+    added = told("--clients", "4", "--host", "b.example.org", "--host", "10.0.0.7", "--days", "30")
+    names += ", 10.0.0.7 and b.example.org"
+    assert added == f"Renewed the certificate {names}. Clients with a new key: 3."
+    assert told("--clients", "3", "--days", "30") == (
+        f"Renewed the certificate {names}. Clients with a new key: none."
+    )
+    for name in ("link.example.org", "b.example.org", "localhost"):
+        _verify(tmp_path / "keys" / "server.pem", tmp_path / "keys" / "ca.pem", x509.DNSName(name))
+    (tmp_path / "keys" / "server.pem").write_text("no certificate")
+    damaged = CliRunner().invoke(app, ["flower", "credentials", str(tmp_path / "keys"), "--clients", "3"])
+    assert damaged.exit_code == 2
+    assert "remove it to make a new one" in " ".join(damaged.output.split())
+
+
 def test_a_damaged_authority_is_refused(tmp_path: Path) -> None:
     folder = _made(tmp_path / "keys", "--clients", "1")
     (folder / "ca.key").write_text("no key")

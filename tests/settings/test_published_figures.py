@@ -343,5 +343,7 @@ def test_settings_with_data_of_their_own_deal_nothing() -> None:
 
 def test_settings_of_natural_clients_need_data_that_name_them() -> None:
     source = fl.settings.consensus_femnist().deal(fl.Digits())
-    with pytest.raises(FieldError, match=r"Digits needs num_clients, because the data name no clients"):
+    with pytest.raises(
+        FieldError, match=r"The data name no clients: .* by fl\.Digits\(\.\.\., num_clients=10\)\."
+    ):
         source.load(KEY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import signal
 import sys
@@ -63,13 +64,14 @@ def credentials(
     Options:
         folder: The folder for certificates and keys.
         clients: Number of clients, each of which gets a key.
-        host: A name or address by which nodes reach the SuperLink; may be repeated.
+        host: A name or address by which nodes reach the SuperLink; may be repeated. A renewal keeps earlier names.
         days: Days for which the server certificate is valid.
     """
     _require_flower()
     from fairlead.flower.local_trial import Credentials
 
     made = Credentials.make(folder, clients, host or (), days)
+    say(made.change)
     say(
         f"{made.folder}: ca.pem, server.pem and server.key for the SuperLink, ca.pem and client-i for the node of"
     )
@@ -126,7 +128,8 @@ def up(
             _follow(federation, run_id, store, experiment.rounds, progress)
     except KeyboardInterrupt:
         shutil.rmtree(scratch, ignore_errors=True)
-        say(f"Stopped. Re-run the command to resume the run in {store.path}.")
+        left = "is finished" if store.is_done(experiment) else "resumes when you re-run the command"
+        say(f"Stopped. The run in {store.path} {left}.")
         raise Exit(INTERRUPTED) from None
     except FairleadError as error:
         raise FairleadError(f"{error} Flower's logs are in {scratch}.") from error
@@ -135,6 +138,8 @@ def up(
     if summary is not None and summary.evaluation is not None and not (quiet or as_json):
         say(f"Final model: {describe_evaluation(summary.evaluation)}")
     _print_weights(consistency_of(store.path), store.path, as_json=as_json, quiet=quiet)
+    if not (quiet or as_json):
+        say(f"Report of the run: {shlex.join(['fairlead', 'report', str(store.path)])}")
 
 
 def weights(

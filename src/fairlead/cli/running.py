@@ -73,7 +73,8 @@ def run(
             followers.outcome = ended.outcome
         except KeyboardInterrupt:
             followers.outcome = "interrupted"
-            progress.note(f"Stopped. {'Nothing was done.' if store.is_free() else resume_hint}")
+            done = "The run is finished." if store.is_done(experiment) else resume_hint
+            progress.note(f"Stopped. {'Nothing was done.' if store.is_free() else done}")
             raise Exit(INTERRUPTED) from None
         finally:
             followers.leave()

@@ -15,7 +15,7 @@ from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.run_folder import RunFolder, RunSummary
 from fairlead.experiments.runner import Run
-from fairlead.experiments.study import FoundRun
+from fairlead.experiments.study import FoundRun, run_at
 from fairlead.experiments.tracking import LiveFigures, OpenTracker, Tracker
 from fairlead.federation import Federation
 from fairlead.records import RoundRecord
@@ -64,9 +64,7 @@ class RunFollowers:
 
 def run_in(folder: Path, output: Path | None) -> tuple[Path, Path, bool]:
     """The spec and the folder of a run to resume."""
-    store = RunFolder(folder)
-    if not store.holds_run():
-        raise FieldError(f"{folder} is not the folder of a run: it lacks spec.toml or rounds.jsonl.")
+    store = run_at(folder)
     if output is not None and output != folder:
         raise FieldError(f"The run in {folder} resumes there: leave out -o, or give {folder / 'spec.toml'}.")
     return store.spec_file, folder, True

@@ -166,11 +166,12 @@ class PooledSource(ClientSource, ABC):
 
     def _refuse_nobody(self, pool: Pool) -> None:
         """Raise if neither the data nor the fields say who owns the examples."""
-        missing = [name for name in ("num_clients", "partition") if getattr(self, name) is None]
+        dealing = {"num_clients": "10", "partition": "fl.IidPartitioner()"}
+        missing = [f"{name}={value}" for name, value in dealing.items() if getattr(self, name) is None]
         if pool.natural is None and missing:
             raise FieldError(
-                f"{type(self).__name__} needs {' and '.join(missing)}, because the data name no clients: give the "
-                "client of each example, or for example num_clients=10 and partition=IidPartitioner()."
+                "The data name no clients: give the client of each example, or deal the examples, for example by "
+                f"fl.{type(self).__name__}(..., {', '.join(missing)})."
             )
 
     def _hold_out(self, pool: Pool, key: Key) -> Pool:

@@ -26,12 +26,11 @@ from fairlead.experiments.method_list import listed_methods, on_client_side, own
 from fairlead.experiments.record_io import REAL_CLIENTS, Recorded, read_recorded, recorded_run
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.spec import load_experiment
-from fairlead.experiments.study import ListedMethod, runs_below
+from fairlead.experiments.study import ListedMethod, run_at
 from fairlead.federation import Federation
 from fairlead.local_solver import LocalSolver
 from fairlead.presets import fedavg, method_named
 from fairlead.records import Conditions, RoundRecord
-from fairlead.text import listed
 from fairlead.theory.prediction import implied_surrogate
 from fairlead.worlds.simulated import SimulatedWorld
 
@@ -309,7 +308,7 @@ def _opened(path: Path) -> _Probed | Recorded:
     if path.name == "rounds.jsonl" and (path.parent / "spec.toml").exists():
         path = path.parent
     if path.is_dir():
-        return _opened_run(RunFolder(path))
+        return _opened_run(run_at(path))
     if path.suffix == ".toml":
         return _Probed(str(path), load_experiment(path).build(), [], path)
     return read_recorded(path)
@@ -317,12 +316,6 @@ def _opened(path: Path) -> _Probed | Recorded:
 
 def _opened_run(store: RunFolder) -> _Probed | Recorded:
     """A run with its clients' data if they can be loaded, else with the facts in its folder."""
-    if not store.holds_run():
-        below = [run.folder.path for run in runs_below(store.path) if run.folder.holds_run()]
-        within = f"; it contains the runs {listed(below)}" if below else ""
-        raise FieldError(
-            f"{store.path} is not the folder of a run: it has no spec.toml or no rounds.jsonl{within}."
-        )
     records, clients, experiment = store.records(), store.clients(), store.experiment()
     if not records:
         raise FieldError(f"The run in {store.path} has no rounds yet: diagnose its spec.toml instead.")

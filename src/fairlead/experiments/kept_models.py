@@ -14,7 +14,7 @@ from fairlead.clients.source import RealClients
 from fairlead.errors import CheckpointError, FieldError, RunFolderError, disk_errors
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.record_io import decoded
-from fairlead.experiments.run_folder import RunFolder
+from fairlead.experiments.study import run_at
 from fairlead.federation import Federation
 from fairlead.models.base import ExampleShape, Model
 from fairlead.parameters import FlatModule
@@ -101,11 +101,9 @@ def kept_model(
 
     The last model of an unfinished run is that of its newest checkpoint.
     """
-    store = RunFolder(Path(folder))
     if which not in ("last", "best"):
         raise FieldError(f"load_model.which must be 'last' or 'best', got {which!r}.")
-    if not store.holds_run():
-        raise RunFolderError(f"{store.path} is not the folder of a run: it lacks spec.toml or rounds.jsonl.")
+    store = run_at(folder)
     experiment = store.experiment()
     file = store.model_file if which == "last" else store.best_file
     if file.exists():

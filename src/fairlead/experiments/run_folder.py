@@ -34,7 +34,7 @@ from fairlead.experiments.spec import load_experiment, to_toml
 from fairlead.federation import Federation
 from fairlead.privacy import PrivacyStatement
 from fairlead.records import Evaluation, RoundRecord, StoredRecords
-from fairlead.text import counted
+from fairlead.text import counted, listed
 
 
 class RoundsFile(StoredRecords):
@@ -395,7 +395,7 @@ class RunFolder:
         ]
         if differing:
             raise RunFolderError(
-                f"The run in {self.path} is another experiment, with a different {' and '.join(differing)}: "
+                f"The run in {self.path} is another experiment, with a different {listed(differing, len(differing))}: "
                 "resume it with its own spec.toml, or choose another folder."
             )
 

@@ -19,7 +19,7 @@ from fairlead.experiments.run_folder import RunFolder, read_facts, write_facts
 from fairlead.experiments.spec import load_experiment
 from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
-from fairlead.text import counted
+from fairlead.text import counted, listed
 
 Label = str | int | float | bool
 
@@ -146,6 +146,19 @@ def runs_below(path: Path) -> Iterator[FoundRun]:
         for inner in sorted(path.iterdir()):
             if inner.is_dir() and not inner.is_symlink():
                 yield from runs_below(inner)
+
+
+def run_at(path: str | PathLike[str]) -> RunFolder:
+    """The run in a folder; without one, the error names the runs below it."""
+    store = RunFolder(Path(path))
+    if store.holds_run():
+        return store
+    found = runs_below(store.path) if store.path.is_dir() else ()
+    below = [run.folder.path for run in found if run.folder.holds_run()]
+    within = f"; it contains the runs {listed(below)}" if below else ""
+    raise RunFolderError(
+        f"{store.path} is not the folder of a run: it has no spec.toml or no rounds.jsonl{within}."
+    )
 
 
 def runs_of_study(study: StudyFolder, planned: Sequence[PlannedRun] | None = None) -> list[FoundRun]:

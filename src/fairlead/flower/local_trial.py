@@ -33,6 +33,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fairlead.errors import FairleadError, FieldError
+from fairlead.text import listed
 
 _HOST = "127.0.0.1"
 _AUTHORITY_DAYS = 3650
@@ -45,6 +46,8 @@ class Credentials:
     """A certificate authority, the SuperLink's certificate, and one key pair per node, in a folder."""
 
     folder: Path
+    change: str = ""
+    """A sentence on the certificate and the keys that were made."""
 
     @property
     def authority(self) -> Path:
@@ -73,12 +76,18 @@ class Credentials:
 
     @staticmethod
     def make(folder: Path, num_clients: int, hosts: Sequence[str] = (), days: int = 30) -> "Credentials":
-        """A server certificate, valid for some days, for the loopback and `hosts`; authority and keys if missing."""
+        """A server certificate, valid for some days, for the loopback and `hosts`; authority and keys if missing.
+
+        A renewed certificate keeps the names of the one before.
+        """
         made = Credentials(folder.resolve())
-        names = [_subject(host) for host in dict.fromkeys((_HOST, "localhost", *hosts))]
+        file, signing = made.folder / "server.pem", made.folder / "ca.key"
+        kept = _names_in(file) if file.exists() else ()
+        names = list(dict.fromkeys([*map(_subject, (_HOST, "localhost")), *kept, *map(_subject, hosts)]))
         made.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-        signing = made.folder / "ca.key"
+        begun = f"{'Renewed' if file.exists() else 'Made'} the certificate"
         if not signing.exists():
+            begun = "Made an authority and the certificate"
             root = ec.generate_private_key(ec.SECP384R1())
             certificate = _certificate("fairlead authority", root, root.public_key(), _AUTHORITY_DAYS)
             _write_private(signing, root, PrivateFormat.PKCS8)
@@ -86,12 +95,26 @@ class Credentials:
         authority = _signing_key(signing)
         key = ec.generate_private_key(ec.SECP384R1())
         certificate = _certificate("fairlead SuperLink", authority, key.public_key(), days, names)
-        (made.folder / "server.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
+        file.write_bytes(certificate.public_bytes(Encoding.PEM))
         _write_private(made.folder / "server.key", key, PrivateFormat.PKCS8)
-        for client in range(num_clients):
-            if not made.private_key(client).exists():
-                make_node_key(made.private_key(client))
-        return made
+        new = [client for client in range(num_clients) if not made.private_key(client).exists()]
+        for client in new:
+            make_node_key(made.private_key(client))
+        return Credentials(
+            made.folder,
+            f"{begun} of the SuperLink: valid until {certificate.not_valid_after_utc:%Y-%m-%d}, for "
+            f"{listed([name.value for name in names], len(names))}. Clients with a new key: {listed(new)}.",
+        )
+
+
+def _names_in(file: Path) -> x509.SubjectAlternativeName:
+    """The names of the server in its certificate."""
+    with suppress(ValueError, x509.ExtensionNotFound):
+        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    raise FieldError(
+        f"{file} must be a certificate with the names of the server: remove it to make a new one."
+    )
 
 
 def _signing_key(file: Path) -> ec.EllipticCurvePrivateKey:

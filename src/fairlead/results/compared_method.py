@@ -54,7 +54,8 @@ class ComparedMethod:
         """That of the first seed."""
         if not self.federations:
             raise FieldError(
-                "compare with a folder keeps no federation in memory: use load_model or load_records."
+                "compare with a folder keeps no federation in memory: call load_model or load_records with "
+                f"{str(self._first.run.path)!r}."
             )
         return self.federations[0]
 
