@@ -16,7 +16,7 @@ def diagnosed(num_clients: int, shift: float, seed: int = 0) -> Diagnosis:
     client = np.arange(600) % num_clients
     y = (x[:, 0] + shift * x[:, 1] * (-1.0) ** client + random.normal(size=600) > 0).astype(int)
     experiment = fl.Experiment(
-        (x.astype(np.float32), y, client),
+        fl.InMemory((x.astype(np.float32), y, client)),
         fl.presets.fedavg(lr=0.1),
         rounds=40,
         work=fl.RandomEpochs(1, 8),

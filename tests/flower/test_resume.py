@@ -220,10 +220,13 @@ def test_the_folder_tells_the_weights_afterwards(tmp_path: Path) -> None:
         tmp_path / "run",
         QUICK,
     )
-    report = consistency_of(tmp_path / "run")
+    report, chance = consistency_of(tmp_path / "run")
     assert report.surrogate is not None
     assert report.intended.tolist() == pytest.approx([size / sum(SIZES) for size in SIZES])
     assert report.surrogate.tolist() == pytest.approx([72 / 260, 28 / 260, 160 / 260])
+    assert report.predicted_weights is not None
+    assert report.predicted_weights.tolist() == pytest.approx(report.surrogate.tolist())
+    assert chance == pytest.approx(0.0, abs=1e-12)
 
 
 def test_a_lost_memory_is_told_and_never_replaced_by_zeros(tmp_path: Path) -> None:
