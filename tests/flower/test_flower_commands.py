@@ -98,9 +98,7 @@ def test_a_written_app_gives_the_numbers_of_its_spec(project: Path, tmp_path: Pa
     assert [row["client"] for row in told["clients"]] == [0, 1, 2, 3]
     intended = torch.tensor([row["intended"] for row in told["clients"]], dtype=torch.float64)
     assert torch.allclose(intended, twin.world.population.weights)
-    text = invoked("weights", str(folder))
-    assert "ω asked for" in text
-    assert "Theory predicts" in text
+    assert "ω asked for" in invoked("weights", str(folder))
 
 
 def test_a_written_app_evaluates_on_the_test_set_of_its_spec(
