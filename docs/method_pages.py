@@ -169,7 +169,9 @@ def _page(method: Method) -> str:
 
 def _when(method: Method) -> Iterator[str]:
     yield WHEN[method.name]
-    reasons = dict.fromkeys(rule.why for rule in RULES if rule.preset == method.name)
+    reasons = dict.fromkeys(
+        rule.why.format(clients_differ="clients differ") for rule in RULES if rule.preset == method.name
+    )
     if reasons:
         yield "`fairlead diagnose` [recommends it](../choosing.md) in these cases:"
         yield "\n".join(f"- {reason};" for reason in reasons)[:-1] + "."

@@ -237,7 +237,11 @@ def test_a_right_method_is_kept() -> None:
     algorithm = fl.presets.fednova(lr=0.01, steps=3)
     found = fl.diagnose(experiment(*CASES["work"], algorithm=algorithm))
     assert found.advice.decision == "keep"
-    assert found.advice.reason.startswith("Keep the present method, which misplaces 0% of the weight.")
+    assert found.advice.reason == (
+        "Keep the present method, which misplaces 0% of the weight. The method for such clients, scaffold, would "
+        "misplace no less."
+    )
+    assert found.advice.remarks == ()
 
 
 def test_full_gradients_are_told_where_the_run_was_asked_for_them() -> None:

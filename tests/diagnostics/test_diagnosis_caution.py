@@ -44,7 +44,7 @@ def test_fedavg_is_said_to_be_enough_for_a_correcting_method_too() -> None:
     )
     advice = fl.diagnose(alike, rounds=6, quick=True).advice
     assert (advice.preset, advice.decision) == ("fedavg", "keep")
-    assert advice.reason.endswith("plain averaging is enough (fedavg).")
+    assert advice.reason.endswith("plain averaging is enough.")
     assert advice.remarks[0].startswith("Evidence: ")
     assert advice.alternatives == ()
 

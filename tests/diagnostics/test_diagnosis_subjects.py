@@ -117,6 +117,7 @@ def test_plain_data_have_a_fixed_shape(case: str) -> None:
         "links",
         "foreseen",
         "measured",
+        "dissimilarity",
         "consensus",
         "diversity",
         "dynamics",

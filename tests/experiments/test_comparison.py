@@ -9,9 +9,12 @@ import pytest
 import torch
 
 import fairlead as fl
+from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.diagnostics.measurement import chance_level
 from fairlead.errors import FieldError
 from fairlead.experiments.demo import DEMO_METHODS, demo_algorithms, demo_experiment
+from fairlead.results.sentences import objective_verdict
+from fairlead.theory.prediction import Surrogate
 
 TWO_CLIENTS = fl.Experiment(
     fl.Quadratics(linear=((0.0,), (4.0,)), start=0.0),
@@ -98,7 +101,23 @@ def test_what_chance_misplaces_is_told_from_a_wrong_objective() -> None:
     assert fair.objective_verdict().startswith("avg optimized the intended objective: theory misplaces 0%")
     (unfair,) = fl.compare(replace(lossy, work=fl.FixedSteps((1, 9))), {"avg": TWO_CLIENTS.algorithm})
     assert (unfair.consistency.total_variation or 0) > 2 * unfair.chance
-    assert unfair.objective_verdict().startswith("avg optimized another objective")
+    assert unfair.objective_verdict().startswith("avg optimized another objective: ")
+
+
+def test_theory_convicts_where_the_measured_share_may_be_chance() -> None:
+    report = ConsistencyReport(
+        torch.tensor([0.5, 0.5]),
+        torch.tensor([0.37, 0.63]),
+        30,
+        predicted=Surrogate(torch.tensor([0.35, 0.65]), None, "exact", ""),
+    )
+    assert objective_verdict("FedAvg", report, 0.08) == (
+        "FedAvg optimized another objective, by theory: it misplaces 15% of the weight; the 13% measured over 30 "
+        "rounds alone may be chance."
+    )
+    assert objective_verdict("FedAvg", replace(report, predicted=None), 0.08) == (
+        "FedAvg cannot be judged after 30 rounds: 13% of the weight went to the wrong clients, which may be chance."
+    )
 
 
 def test_the_chance_level_is_that_of_its_formula() -> None:

@@ -104,7 +104,7 @@ def test_prometheus_reads_the_figures_of_a_run_and_of_its_continuation(tmp_path:
     # By hand: c_i τ_i over the arrivals, ω scaled to sum to 1 among them.
     pulls = [12 / 32 * 6 + 12 / 39 * 6, 7 / 39 * 4, 20 / 32 * 3 + 20 / 39 * 3]
     assert measured == pytest.approx([pull / sum(pulls) for pull in pulls])
-    assert consistency_of(tmp_path / "run").total_variation is not None
+    assert consistency_of(tmp_path / "run")[0].total_variation is not None
 
 
 def test_reasons_of_clients_make_no_series(tmp_path: Path) -> None:

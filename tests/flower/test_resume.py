@@ -11,8 +11,10 @@ import torch
 from direct_grid import DirectGrid
 from flwr.app import Message
 from small_federation import METHODS, QUICK, SIZES, build_model, client_apps, experiment, round_of, simulated
+from typer.testing import CliRunner
 
 import fairlead as fl
+from fairlead.cli import app
 from fairlead.errors import RunFolderError
 from fairlead.experiments.run_folder import load_records
 from fairlead.flower.server import EarlierAttempts, consistency_of, run_on_grid
@@ -220,10 +222,16 @@ def test_the_folder_tells_the_weights_afterwards(tmp_path: Path) -> None:
         tmp_path / "run",
         QUICK,
     )
-    report = consistency_of(tmp_path / "run")
+    report, chance = consistency_of(tmp_path / "run")
     assert report.surrogate is not None
     assert report.intended.tolist() == pytest.approx([size / sum(SIZES) for size in SIZES])
     assert report.surrogate.tolist() == pytest.approx([72 / 260, 28 / 260, 160 / 260])
+    assert report.predicted_weights is not None
+    assert report.predicted_weights.tolist() == pytest.approx(report.surrogate.tolist())
+    assert chance == pytest.approx(0.0, abs=1e-12)
+    said = CliRunner().invoke(app, ["flower", "weights", str(tmp_path / "run")]).output
+    assert "of the objective's weight was misplaced" in said
+    assert "Theory predicts" in said
 
 
 def test_a_lost_memory_is_told_and_never_replaced_by_zeros(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from fairlead.errors import FairleadError, FieldError
 
 if TYPE_CHECKING:
     from fairlead.cli.progress import RoundProgress
-    from fairlead.diagnostics.consistency import ConsistencyReport
     from fairlead.experiments.experiment import Experiment
     from fairlead.experiments.run_folder import RunFolder
     from fairlead.flower.local_trial import LocalFederation
@@ -100,7 +99,7 @@ def up(
     from fairlead.flower.local_trial import Credentials, LocalFederation
     from fairlead.flower.project import own_modules, refuse_without_imports
     from fairlead.flower.requests import refuse_unsuitable
-    from fairlead.flower.server import MEMBERS, consistency_of, refuse_foreign_run
+    from fairlead.flower.server import MEMBERS, refuse_foreign_run
 
     experiment, package = _experiment_of(app)
     settings = _settings(app)
@@ -137,7 +136,7 @@ def up(
     summary = store.summary()
     if summary is not None and summary.evaluation is not None and not (quiet or as_json):
         say(f"Final model: {describe_evaluation(summary.evaluation)}")
-    _print_weights(consistency_of(store.path), store.path, as_json=as_json, quiet=quiet)
+    _print_weights(store.path, as_json=as_json, quiet=quiet)
     if not (quiet or as_json):
         say(f"Report of the run: {shlex.join(['fairlead', 'report', str(store.path)])}")
 
@@ -152,9 +151,7 @@ def weights(
         run: The folder of a run on Flower.
     """
     _require_flower()
-    from fairlead.flower.server import consistency_of
-
-    _print_weights(consistency_of(run), run, as_json=as_json, quiet=False)
+    _print_weights(run, as_json=as_json, quiet=False)
 
 
 def _require_flower() -> None:
@@ -254,7 +251,11 @@ def _follow(
         sleep(_LOOK_SECONDS)
 
 
-def _print_weights(report: ConsistencyReport, folder: Path, *, as_json: bool, quiet: bool) -> None:
+def _print_weights(folder: Path, *, as_json: bool, quiet: bool) -> None:
+    from fairlead.cli.show_results import say_consistency
+    from fairlead.flower.server import consistency_of
+
+    report, chance = consistency_of(folder)
     intended, surrogate = report.intended.tolist(), report.surrogate
     optimized = [None] * len(intended) if surrogate is None else surrogate.tolist()
     rows = list(enumerate(zip(intended, optimized, strict=True)))
@@ -268,4 +269,4 @@ def _print_weights(report: ConsistencyReport, folder: Path, *, as_json: bool, qu
         ]
         numbers = ["ω asked for", "Ω optimized"]
         print_table(["client", *numbers], table, numbers=numbers)
-        say(str(report))
+        say_consistency(report, chance)

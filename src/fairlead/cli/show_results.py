@@ -13,7 +13,7 @@ from fairlead.cli.progress import RoundProgress, describe_evaluation
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.run_folder import RunFolder, RunSummary
+from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.runner import Run
 from fairlead.experiments.study import FoundRun, run_at
 from fairlead.experiments.tracking import LiveFigures, OpenTracker, Tracker
@@ -111,15 +111,15 @@ def say_run(ended: Run, resume_hint: str) -> None:
     say(headline(comparison))
     if summary.privacy is not None:
         say(str(summary.privacy))
-    say(f"{ended.federation.consistency()}{_by_chance(summary)}")
+    say_consistency(ended.federation.consistency(), summary.misplaced_by_chance)
 
 
-def _by_chance(summary: RunSummary) -> str:
-    """The share of weight that chance misplaces in as many rounds."""
-    chance = summary.misplaced_by_chance
-    if summary.by_design or not summary.misplaced_weight or chance < _TOLD:
-        return ""
-    return f" Chance alone would misplace some {chance:.1%} in {counted(summary.rounds, 'round')}."
+def say_consistency(report: ConsistencyReport, chance: float) -> None:
+    """The report, and the share of weight that chance misplaces in as many rounds."""
+    said = str(report)
+    if not report.restored and report.total_variation and chance >= _TOLD:
+        said += f" Chance alone would misplace some {chance:.1%} in {counted(report.rounds, 'round')}."
+    say(said)
 
 
 def run_facts(ended: Run) -> dict[str, Any]:

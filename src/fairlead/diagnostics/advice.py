@@ -203,12 +203,15 @@ def situation_of(evidence: Evidence) -> Situation:
 
 def _advice(evidence: Evidence, situation: Situation, rule: Rule, advised: PredictedMethod) -> Advice:
     expected, preset = _expected(evidence, advised), advised.preset
-    because = f"{rule.why[:1].upper()}{rule.why[1:]}"
+    measured = situation.clients == "different" or situation.drift == "yes"
+    because = rule.why.format(clients_differ=f"clients {'' if measured else 'may '}differ")
+    because = f"{because[:1].upper()}{because[1:]}"
     # Where plain averaging is enough, nothing is to be corrected.
     cures = () if preset == "fedavg" else same_cure(situation, preset)
     alternatives = tuple(name for name in cures if fits_in(name, evidence))
     confidence, decision = _confidence(evidence, situation), _decision(evidence, situation, rule, expected)
-    server_lr, remarks = None, [f"Evidence: {rule.evidence}."]
+    kept_instead = decision == "keep" and preset != "fedavg"
+    server_lr, remarks = None, [] if kept_instead else [f"Evidence: {rule.evidence}."]
     if decision == "keep":
         reason = _reason_to_keep(preset, because, evidence, expected)
     else:
@@ -269,8 +272,10 @@ def _slack(evidence: Evidence) -> float:
 def _reason_to_keep(preset: str, because: str, evidence: Evidence, expected: dict[str, Number]) -> str:
     now, then = expected["misplaced_now"] or 0.0, expected["misplaced_then"] or 0.0
     kept = f"Keep the present method, which misplaces {percent(now)} of the weight"
-    if now <= then + _NOTHING or preset == "fedavg":
-        return f"{kept}. {because} ({preset})."
+    if preset == "fedavg":
+        return f"{kept}. {because}."
+    if now <= then + _NOTHING:
+        return f"{kept}. The method for such clients, {preset}, would misplace no less."
     return (
         f"{kept}: {preset} would misplace {percent(then)}, and a difference of {percent(_slack(evidence))} or less "
         "hardly matters."

@@ -191,9 +191,12 @@ class ConsistencyReport(Displayed):
                 "fixed point, for any work and links: by design no weight is misplaced."
             )
         sentences = [*self._measured(), *self._predicted()]
-        misplaced = max(self.total_variation or 0.0, self.predicted_total_variation or 0.0)
-        if self.condition is not None and misplaced > _NOTABLE:
+        # Where theory knows the weights, chance is no reason to look for causes.
+        known, measured = self.predicted_total_variation, self.total_variation
+        if self.condition is not None and ((measured if known is None else known) or 0.0) > _NOTABLE:
             sentences.append(self.condition.told(self.names))
+            if not self.condition.holds:
+                sentences.append("This method does not fully correct that.")
         return " ".join(sentences) or "The weights are not known yet."
 
     def _measured(self) -> list[str]:

@@ -89,8 +89,8 @@ class Evidence:
     """The cost of drift, if drift matters."""
     cosines: Cosines | None = None
     personal: PersonalGain | None = None
-    dissimilarity: Dissimilarity | None = None
-    """Of the clients' gradients at the present model."""
+    dissimilarity: Dissimilarity | str = "it needs data that are not here"
+    """Of the clients' gradients at the present model, or why it was not tested."""
     planned: int = 0
     """Rounds that the run is planned for; 0 if that is not known."""
 

@@ -82,7 +82,7 @@ def agreement(evidence: Evidence) -> Iterator[Finding]:
 def similarity_of(evidence: Evidence) -> Similarity:
     """Whether the clients' gradients differ, as far as known."""
     found = evidence.dissimilarity
-    if found is None:
+    if isinstance(found, str):
         return "unknown"
     if found.between > found.margin:
         return "different"
@@ -91,12 +91,13 @@ def similarity_of(evidence: Evidence) -> Similarity:
 
 def _dissimilarity(evidence: Evidence) -> Iterator[Finding]:
     found = evidence.dissimilarity
-    if found is None:
+    if isinstance(found, str):
+        yield Finding("dissimilarity", f"Gradients: not tested, because {found}.", {}, "none")
         return
     words = {
         "different": f"differ beyond chance, by {percent(found.share)} of their variance",
         "alike": f"do not differ beyond chance; it could hide at most {percent(found.at_most)} of their variance",
-        "unknown": "may or may not differ beyond chance: clients have too few examples to tell",
+        "unknown": "may or may not differ beyond chance: the clients or their examples are too few to tell",
     }
     yield Finding(
         "dissimilarity",

@@ -20,14 +20,18 @@ from fairlead.errors import FieldError
 from fairlead.federation import Federation
 from fairlead.randomness import Key
 from fairlead.records import Conditions, Contributions, GradientFigures, RoundRecord
+from fairlead.results.estimates import student_quantile
 from fairlead.round_record import diversity, length_ratio
 from fairlead.theory.prediction import averaging
 from fairlead.worlds.simulated import SimulatedWorld
 
 _CHUNK = 4096
 """Examples whose losses are computed at a time."""
-_SURE = 2.6
-"""Standard errors of an interval at 99 % confidence."""
+_SURE = 0.98
+"""Of Student's t on both sides, so that 1 % is left on the side that decides."""
+_ROUNDING = 1e-9
+FEWEST = 3
+"""Effective clients whose difference can be told from chance, at least."""
 _HISTORY = 20
 """Pairs in the memory of L-BFGS."""
 
@@ -85,7 +89,7 @@ class Dissimilarity(NamedTuple):
     between: float
     """Σ ω_i‖G_i − G‖² over the clients' distributions, without bias: chance alone has mean 0."""
     margin: float
-    """Of `between`, at about 99 % confidence."""
+    """Of `between`, at 99 % confidence on either side; inf with fewer than three effective clients."""
     noise: float
     """Σ ω_i E‖∇F_i − G_i‖²: how much the clients' samples add to it."""
 
@@ -110,7 +114,10 @@ def dissimilarity(
         Σ ω_i ⟨g_i − ḡ, g'_i − ḡ'⟩
 
     Symbols: g_i and g'_i the gradients over two random halves of client i's examples, ḡ and ḡ' their weighted means.
-    The noise of the halves is independent, so that only the difference of distributions is left in the product.
+    The noise of the halves is independent, so that only the difference of distributions is left in the product. Its
+    margin is t_{m−1} √(Σ ω_i²(p_i − p̄)² m/(m − 2)) with the products p_i of mean p̄, m = 1/Σ ω_i² effective clients and
+    Student's t: because all gradients are centered by the same means, products of equal clients have correlation
+    1/(m − 1)², which m/(m − 2) corrects.
     """
     chosen, running = choose_clients(world, clients), _buffers(world, buffers)
     chosen = chosen[world.clients.sizes[chosen] > 1]
@@ -128,7 +135,12 @@ def dissimilarity(
     )
     products = (centered[0] * centered[1]).sum(1).cpu()
     between = float(weights @ products)
-    margin = _SURE * float(torch.linalg.vector_norm(weights * (products - between)))
+    effective = float(1 / weights.square().sum()) + _ROUNDING
+    margin = math.inf
+    if effective >= FEWEST:
+        deviation = float(torch.linalg.vector_norm(weights * (products - between)))
+        student = student_quantile(int(effective) - 1, _SURE)
+        margin = student * deviation * math.sqrt(effective / (effective - 2))
     noise = float(weights @ (centered[0] - centered[1]).square().sum(1).cpu()) / 4
     return Dissimilarity(between, margin, noise)
 

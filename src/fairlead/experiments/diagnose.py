@@ -14,10 +14,10 @@ from fairlead.algorithm import Algorithm
 from fairlead.checkpoint.store import has_checkpoint
 from fairlead.diagnostics.advice import diagnosis_of
 from fairlead.diagnostics.clients import arrival_inequality, overview
-from fairlead.diagnostics.consensus import MIN_CLIENTS, consensus_test, drift_price
+from fairlead.diagnostics.consensus import consensus_test, drift_price
 from fairlead.diagnostics.diagnosis import Diagnosis, SpecFile, arguments_for, fits_in, listed_values
 from fairlead.diagnostics.diversity import client_updates, cosine_matrix
-from fairlead.diagnostics.gradients import Dissimilarity, dissimilarity, near_optimum, objective_value
+from fairlead.diagnostics.gradients import FEWEST, Dissimilarity, dissimilarity, near_optimum, objective_value
 from fairlead.diagnostics.measurement import Tally, chance_level, report_of
 from fairlead.diagnostics.personal import personal_gain
 from fairlead.errors import DataError, FieldError
@@ -198,14 +198,16 @@ def _compared(federation: Federation, world: SimulatedWorld) -> facts.Cosines | 
     return facts.Cosines(tuple(updates.clients.tolist()), cosine_matrix(updates.delta))
 
 
-def _differing(federation: Federation, world: SimulatedWorld) -> Dissimilarity | None:
-    """How much the gradients of up to 50 clients differ; None if too few have two examples, or it takes too long."""
+def _differing(federation: Federation, world: SimulatedWorld) -> Dissimilarity | str:
+    """How much the gradients of up to 50 clients differ, or why that is not tested."""
     weights, sizes = world.population.weights, world.clients.sizes
     usable = ((weights > 0) & (sizes > 1)).nonzero().flatten()
     size = world.population.num_parameters
     number = min(len(usable), _COMPARED, _NUMBERS // (4 * size))
-    if number < MIN_CLIENTS or int(sizes.sum()) * size > _SEARCHABLE:
-        return None
+    if len(usable) < FEWEST:
+        return f"fewer than {FEWEST} clients of positive weight have two examples"
+    if number < FEWEST or int(sizes.sum()) * size > _SEARCHABLE:
+        return f"it would take too long with {int(sizes.sum())} examples and {size} parameters"
     chosen = usable[torch.linspace(0, len(usable) - 1, number).long()]
     return dissimilarity(world, federation.params, clients=chosen, buffers=federation.state.buffers)
 

@@ -17,9 +17,10 @@ from fairlead.checkpoint.durable_files import write_durably
 from fairlead.clients.preprocessing import Agreement
 from fairlead.clients.source import RealClients
 from fairlead.diagnostics.consistency import ConsistencyReport
-from fairlead.diagnostics.measurement import measured_consistency
 from fairlead.errors import FieldError, RunFolderError, is_integer
+from fairlead.experiments.diagnose import evidence_of_records
 from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.record_io import recorded_run
 from fairlead.experiments.run_folder import RunFolder, load_agreement
 from fairlead.experiments.runner import Run, run_experiment
 from fairlead.experiments.spec import load_experiment
@@ -229,13 +230,16 @@ def refuse_foreign_run(store: RunFolder) -> None:
         )
 
 
-def consistency_of(folder: Path) -> ConsistencyReport:
-    """ω against Ω of a run on Flower, from its folder."""
+def consistency_of(folder: Path) -> tuple[ConsistencyReport, float]:
+    """ω against Ω of a run on Flower, measured and predicted from its folder, and the share that chance misplaces."""
     store = RunFolder(folder)
     clients = store.clients()
     if clients is None or not clients.real:
         raise RunFolderError(f"{folder} holds no run on Flower.")
-    return measured_consistency(store.records(), clients.omega, algorithm=store.experiment().algorithm)
+    evidence = evidence_of_records(
+        str(folder), recorded_run(store.records(), store.experiment().algorithm, clients)
+    )
+    return evidence.consistency, evidence.chance
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from fairlead.algorithm import Algorithm
 from fairlead.charts.display import Display, Displayed
-from fairlead.diagnostics.consistency import ConsistencyReport
+from fairlead.diagnostics.consistency import ConsistencyReport, predicted_consistency
 from fairlead.errors import FairleadError, FieldError, RunFolderError, require_name, short
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.method_list import methods_on
@@ -78,8 +78,16 @@ class ComparedMethod:
     @cached_property
     def consistency(self) -> ConsistencyReport:
         """The weights that the rounds of the first seed optimized."""
-        report = None if self.federations else self._first.consistency
-        return self.federation.consistency() if report is None else report
+        report, experiment = self._first.consistency, self._first.run.experiment
+        if self.federations or report is None or experiment is None:
+            return self.federation.consistency()
+        if experiment.is_in_memory:
+            return report
+        fresh = experiment.build()
+        theory = predicted_consistency(
+            fresh.algorithm, fresh.world, rounds=report.rounds, first=report.first_round, key=fresh.key
+        )
+        return replace(report, predicted=theory.predicted)
 
     @property
     def chance(self) -> float:

@@ -140,7 +140,7 @@ class ConsistencyCondition:
         )
         return (
             f"The product of work and arrival rate differs by a factor of {self.ratio:.3g} between clients (most: "
-            f"{most}; least: {least}), so plain averaging would not be consistent here."
+            f"{most}; least: {least})."
         )
 
 
