@@ -226,6 +226,17 @@ def test_notebooks_have_bars_that_are_drawn_once_more_at_the_end(monkeypatch: py
     assert drawn[-1] == [2]
 
 
+def test_runs_of_a_gpu_are_read_with_theory_on_a_machine_without_one(tmp_path: Path) -> None:
+    experiment, methods = replace(EXPERIMENT, rounds=2), {"FedAvg": METHODS["FedAvg"]}
+    here = fl.compare(experiment, methods, seeds=[0], folder=tmp_path)["FedAvg"].consistency
+    spec = tmp_path / "FedAvg" / "seed-0" / "spec.toml"
+    spec.write_text('device = "cuda:7"\nprecision = "tf32"\n' + spec.read_text())
+    there = replace(experiment, device="cuda:7", precision="tf32")
+    found = fl.compare(there, methods, seeds=[0], folder=tmp_path)["FedAvg"]
+    assert found.consistency.predicted_total_variation == here.predicted_total_variation is not None
+    assert "FedAvg" in found.objective_verdict()
+
+
 def test_the_frame_of_a_comparison_has_its_figures(comparison: fl.ComparedMethods) -> None:
     pytest.importorskip("pandas")
     means = comparison.to_frame().groupby("method")["accuracy"].mean()

@@ -83,7 +83,15 @@ class ComparedMethod:
             return self.federation.consistency()
         if experiment.is_in_memory:
             return report
-        fresh = experiment.build()
+        # Theory needs no device, which a machine that reads the runs may lack.
+        here: dict[str, Any] = {
+            "device": "cpu",
+            "precision": "full",
+            "reproducible": False,
+            "compile": False,
+            "ray": None,
+        }
+        fresh = replace(experiment, **here).build()
         theory = predicted_consistency(
             fresh.algorithm, fresh.world, rounds=report.rounds, first=report.first_round, key=fresh.key
         )
